@@ -1,0 +1,92 @@
+"""HostProgram: everything that happens on the host for one inference, as data.
+
+    program = symbols bound from input dims, checks, buffers with a place each, launches
+    buffer  = input | output | constant (packed at compile time) | arena (offset is an expression of the dims)
+    launch  = kernel, one version per guard, buffers, dims
+
+Design choice: no control flow is hidden.  A version's guard is an expression over the same symbols; the first version
+whose guard holds runs.  The Python interpreter of this file's language (`host_interpreter`) defines it; the native form
+is one compiled function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hwsdk.codegen.loop_ir import Index
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Symbol `name` is dim `axis` of input number `input`."""
+
+    name: str
+    input: int
+    axis: int
+
+
+@dataclass(frozen=True)
+class Check:
+    """`value` of axis `axis` of input `input` must equal `expected`; or lie in [low, high]; or be divisible."""
+
+    input: int
+    axis: int
+    expected: Index | None = None
+    low: int | None = None
+    high: int | None = None
+    multiple: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class HostBuffer:
+    """storage: input, output, constant or arena.  position: index among those, or (arena) offset in bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[Index, ...]
+    storage: str
+    position: Index = 0
+
+
+@dataclass(frozen=True)
+class Version:
+    """`guard`: runs when this expression is non-zero (None: always).  symbol: name of the compiled kernel."""
+
+    symbol: str
+    grid: Index  # launch size: iterations of the outermost parallel loop
+    guard: Index | None = None
+    workspace_bytes: Index = 0  # per worker
+
+
+@dataclass(frozen=True)
+class Launch:
+    """args: buffer names in the order of the kernel's params; dims: expressions in the order of its dims."""
+
+    kernel: str
+    versions: tuple[Version, ...]
+    args: tuple[str, ...]
+    dims: tuple[Index, ...]
+    work: Index = 0  # estimated cycles of all tiles: below the fork cost it runs on the caller alone
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One input or output of the model: shape entries are ints or expressions over the program's symbols."""
+
+    name: str
+    dtype: str
+    shape: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class HostProgram:
+    inputs: tuple[Signature, ...]
+    outputs: tuple[Signature, ...]
+    bindings: tuple[Binding, ...]
+    checks: tuple[Check, ...]
+    buffers: tuple[HostBuffer, ...]
+    launches: tuple[Launch, ...]
+    arena_bytes: Index = 0
+    workspace_bytes: Index = 0  # per worker: the largest of all launches
+    notes: tuple[str, ...] = field(default=(), compare=False)
