@@ -48,7 +48,9 @@ def _checkout_path(package: Path) -> list[str]:
     """In a checkout `targets/` and `conformance/` are beside this package; installed, they are inside it."""
     inside = (package / "targets").is_dir()
     root = package.parent
-    return [] if inside or not (root / "targets").is_dir() or not (root / "setup.py").is_file() else [str(root)]
+    return (
+        [] if inside or not (root / "targets").is_dir() or not (root / "setup.py").is_file() else [str(root)]
+    )
 
 
 __path__ += _checkout_path(Path(__file__).resolve().parent)

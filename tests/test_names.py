@@ -11,22 +11,28 @@ ROOT = Path(__file__).resolve().parent.parent
 NAMES = """
     x86 x86_64 x64 i386 i686 amd64 avx avx2 avx512 sse sse2 sse4 amx fma3 vnni zmm ymm xmm mxcsr cpuid rdtsc
     arm arm64 aarch64 armv8 neon sve sve2 sme riscv riscv64 rvv ppc64 powerpc altivec mips loongarch
-    intel amd nvidia hygon qualcomm apple ascend huawei cambricon graphcore google tpu cerebras groq habana tenstorrent
+    intel amd nvidia hygon qualcomm apple ascend huawei cambricon graphcore google tpu cerebras groq habana
+    tenstorrent
     cuda cudnn cublas cupy ptx nvptx sass nvcc nvrtc rocm hip hipcc miopen amdgpu gcn cdna rdna gfx dcu opencl
-    metal vulkan oneapi sycl mkl onednn xeon epyc zen skylake icelake cascadelake haswell broadwell hopper ampere turing
-    volta blackwell npu
+    metal vulkan oneapi sycl mkl onednn xeon epyc zen skylake icelake cascadelake haswell broadwell hopper
+    ampere turing volta blackwell npu
 """
 # `gfx906`, `sm_90`, `avx512f` and the like: a name with digits and letters behind it
-STEMS = r"gfx\d\w*|sm_\d+\w*|avx\d\w*|sse\d\w*|compute_\d+|x86[-_]64\w*|llvm\.(?:x86|aarch64|nvvm|amdgcn|riscv)\w*"
-PATTERN = re.compile(
-    rf"(?<![A-Za-z0-9])(?:{'|'.join(NAMES.split())}|{STEMS})(?![A-Za-z0-9])", re.IGNORECASE
+STEMS = (
+    r"gfx\d\w*|sm_\d+\w*|avx\d\w*|sse\d\w*|compute_\d+|x86[-_]64\w*"
+    r"|llvm\.(?:x86|aarch64|nvvm|amdgcn|riscv)\w*"
 )
+PATTERN = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(NAMES.split())}|{STEMS})(?![A-Za-z0-9])", re.IGNORECASE)
 TEXT = {".py", ".json", ".h", ".c", ".ll", ".yaml", ".md", ".txt"}
 
 
 def findings(path: Path) -> list[str]:
     lines = path.read_text(encoding="utf-8").splitlines()
-    return [f"{path.relative_to(ROOT)}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if PATTERN.search(line)]
+    return [
+        f"{path.relative_to(ROOT)}:{n}: {line.strip()}"
+        for n, line in enumerate(lines, 1)
+        if PATTERN.search(line)
+    ]
 
 
 def test_no_chip_in_the_core() -> None:
@@ -38,11 +44,15 @@ def test_no_chip_in_the_core() -> None:
     assert not found, "a chip, vendor or ISA name in the core (move it to targets/):\n" + "\n".join(found)
 
 
-@pytest.mark.parametrize("text", ["an AVX2 kernel", "x86-64-v3", "cuda_stream", "llvm.x86.fma", "for gfx906", "sm_90"])
+@pytest.mark.parametrize(
+    "text", ["an AVX2 kernel", "x86-64-v3", "cuda_stream", "llvm.x86.fma", "for gfx906", "sm_90"]
+)
 def test_pattern_finds(text: str) -> None:
     assert PATTERN.search(text)
 
 
-@pytest.mark.parametrize("text", ["alarm", "charming", "hipster", "metallic", "ship", "zenith", "a matrix unit", "arms"])
+@pytest.mark.parametrize(
+    "text", ["alarm", "charming", "hipster", "metallic", "ship", "zenith", "a matrix unit", "arms"]
+)
 def test_pattern_spares(text: str) -> None:
     assert not PATTERN.search(text)

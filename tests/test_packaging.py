@@ -1,4 +1,4 @@
-"""The package as users get it: from a wheel, editable, and from the checkout; its import time; its list of packages."""
+"""The package as users get it: from a wheel, editable, and from the checkout; and the time its import takes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,12 @@ def pip(*arguments: str, path: str | None = None) -> None:
     if path is not None:
         env["PYTHONPATH"] = path
     done = subprocess.run(
-        [sys.executable, "-m", "pip", *arguments], env=env, cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pip", *arguments],
+        env=env,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -66,7 +71,15 @@ def data_files(top: Path) -> set[str]:
 def test_wheel_has_everything(tmp_path: Path) -> None:
     source = tmp_path / "source"  # built from a copy: a build leaves a build/ folder and an egg-info behind
     copy_tracked(source)
-    pip("wheel", "-q", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path / "wheels"), str(source))
+    pip(
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(tmp_path / "wheels"),
+        str(source),
+    )
     (wheel,) = (tmp_path / "wheels").glob("hwsdk-*.whl")
     site = tmp_path / "site"
     pip("install", "-q", "--no-deps", "--target", str(site), str(wheel))
@@ -79,7 +92,9 @@ def test_wheel_has_everything(tmp_path: Path) -> None:
         missing = data_files(source / folder) - data_files(installed)
         assert not missing, f"not in the wheel, from {folder}/: {sorted(missing)}"
     assert not (site / "tests").exists()
-    listed = python("import hwsdk; print(len(hwsdk.list_targets()))", path=f"{site}{os.pathsep}{packages_here()}")
+    listed = python(
+        "import hwsdk; print(len(hwsdk.list_targets()))", path=f"{site}{os.pathsep}{packages_here()}"
+    )
     assert int(listed) >= 1
 
 
@@ -90,7 +105,17 @@ def test_editable_install(tmp_path: Path) -> None:
     env = tmp_path / "env"
     venv.create(env, with_pip=False)
     exe = str(env / "bin" / "python")
-    pip("--python", exe, "install", "-q", "--no-deps", "--no-build-isolation", "-e", str(source), path=packages_here())
+    pip(
+        "--python",
+        exe,
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-e",
+        str(source),
+        path=packages_here(),
+    )
     found = probe(exe=exe)
     assert found["home"] == str(source / "hwsdk")
     assert found["targets"] == str(source / "targets")
@@ -107,7 +132,8 @@ def test_checkout() -> None:
 
 
 def test_import_is_fast_and_lazy() -> None:
-    code = "import sys, hwsdk; print(*[m for m in ('numpy', 'llvmlite', 'onnx', 'rich', 'typer') if m in sys.modules])"
+    heavy = ("numpy", "llvmlite", "onnx", "rich", "typer")
+    code = f"import sys, hwsdk; print(*[m for m in {heavy} if m in sys.modules])"
     assert python(code, path=str(ROOT)) == "", "import hwsdk pulls these in"
     seconds = []
     for _ in range(5):
@@ -118,7 +144,7 @@ def test_import_is_fast_and_lazy() -> None:
 
 
 def test_public_names_resolve() -> None:
-    code = "import hwsdk\nfor n in hwsdk.__all__: getattr(hwsdk, n)\nassert set(hwsdk.__all__) <= set(dir(hwsdk))"
+    code = "import hwsdk\nfor n in hwsdk.__all__: getattr(hwsdk, n)\nassert {*hwsdk.__all__} <= {*dir(hwsdk)}"
     python(code, path=str(ROOT))
     assert "no attribute" in python(
         "import hwsdk\ntry: hwsdk.nothing\nexcept AttributeError as e: print(e)", path=str(ROOT)
@@ -126,7 +152,7 @@ def test_public_names_resolve() -> None:
 
 
 def packages_here() -> str:
-    """The folder with the dependencies of the process that runs the tests (its editable hooks are not followed)."""
+    """The folder with the dependencies of this process (its editable hooks are not followed)."""
     return sysconfig.get_paths()["purelib"]
 
 
