@@ -1,8 +1,8 @@
 """Which folders become which packages.  Everything else about the project is in pyproject.toml.
 
 `targets/` and `conformance/` live at the top of the repository for the people who edit them and install as
-`hwsdk.targets` and `hwsdk.conformance`.  In a checkout (editable install or PYTHONPATH=.) the package finds them
-beside its own folder.
+`hwsdk.targets` and `hwsdk.conformance`.  In a checkout (editable install or PYTHONPATH=.) the package finds
+them beside its own folder.
 """
 
 from setuptools import find_namespace_packages, setup

@@ -1,11 +1,12 @@
-"""hwsdk: describe a chip in YAML; get a dynamic-shape deep-learning compiler, a runtime and a conformance suite for it.
+"""hwsdk: describe a chip in YAML; get a dynamic-shape deep-learning compiler, a runtime and a conformance
+suite for it.
 
     target = hwsdk.load_target("x")                 # best variant for this host; or an exact name, or a path
     exe = hwsdk.compile("model.onnx", target)       # one compile for all shapes
     out = exe(input_ids=ids, attention_mask=mask)   # a dict of arrays by output name
 
-Design choice: the public names are attributes resolved on first use, so that importing hwsdk imports nothing else;
-code generation, frontends and NumPy are paid for by those who use them.
+Design choice: the public names are attributes resolved on first use, so that importing hwsdk imports nothing
+else; code generation, frontends and NumPy are paid for by those who use them.
 """
 
 from __future__ import annotations

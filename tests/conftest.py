@@ -1,8 +1,8 @@
 """What all tests share: a cache of their own, so that no compiled code is read from or left in the user's.
 
-Design choice: the folder is made once by the main process and inherited through the environment by the workers
-of pytest-xdist and by every process that a test starts.  Real models are large and checked by hash: those of the
-user's cache are used in place.
+Design choice: the folder is made once by the main process and inherited through the environment by the
+workers of pytest-xdist and by every process that a test starts.  Real models are large and checked by hash:
+those of the user's cache are used in place.
 """
 
 from __future__ import annotations
