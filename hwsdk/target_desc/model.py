@@ -7,14 +7,44 @@ schedule can name the field behind each decision without the numbers being wrapp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from hwsdk.errors import TargetError, nearest
 
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+class FrozenMap(Mapping[str, Any]):
+    """A read-only mapping that can be hashed, pickled and compared, as frozen dataclasses need."""
+
+    __slots__ = ("_hash", "_items")
+
+    def __init__(self, items: Mapping[str, Any] | None = None) -> None:
+        self._items: dict[str, Any] = dict(items or {})
+        self._hash: int | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(tuple(self._items.items()))
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[FrozenMap], tuple[dict[str, Any]]]:
+        return FrozenMap, (self._items,)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+EMPTY: Mapping[str, Any] = FrozenMap()
 
 
 @dataclass(frozen=True)
@@ -75,6 +105,9 @@ class Memory:
     address_space: int = 0
     qualifier: str = ""
     coherent: bool = False
+    opaque: str | None = None  # LLVM type of a whole register whose elements LLVM cannot see (tile registers)
+    enter: Mapping[str, str] = EMPTY  # route -> text before a region that uses these registers (a mode)
+    leave: Mapping[str, str] = EMPTY  # route -> text after it
 
     @property
     def usable_bytes(self) -> int | None:

@@ -1,0 +1,109 @@
+"""From a name, family or path to the target of this machine.
+
+Design choice: detection is a pure function of (description, host facts): conditions either hold or give a reason, so
+that "no variant fits" can say why for each one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hwsdk.errors import TargetError, nearest
+from hwsdk.target_desc.description import Description, read_description, target_of
+from hwsdk.target_desc.host import Host, host
+from hwsdk.target_desc.model import Target
+from hwsdk.target_desc.roots import family_members, find_target
+
+
+def resolve(name_or_path: str | os.PathLike[str]) -> Path:
+    """The description file that a `--target` argument means (for a family: its best variant here)."""
+    text = os.fspath(name_or_path)
+    if "\0" in text or not text:
+        raise TargetError(f"{text!r} is neither the name of a target nor a path")
+    if not isinstance(name_or_path, str) or text.endswith((".yaml", ".yml")) or os.sep in text:
+        if not Path(text).is_file():
+            raise TargetError(f"there is no description file {text}")
+        return Path(text)
+    members = family_members(text)
+    if not members:
+        return find_target(text)
+    here, reasons = host(), []
+    fitting = []
+    for entry, merged in members:
+        why = misfit(merged.data, here)
+        if why is None:
+            fitting.append((len(merged.files), len(merged.data.get("features", [])), entry))
+        else:
+            reasons.append(f"{entry.name}: {why}")
+    if not fitting:
+        raise TargetError(f"no target of family {text!r} fits this machine: " + "; ".join(reasons))
+    return max(fitting, key=lambda f: f[:2])[2].path
+
+
+def load_target(
+    name_or_path: str | os.PathLike[str], *, detect: bool = True, features: Iterable[str] = ()
+) -> Target:
+    """The target as this machine has it.
+
+    A family means its best variant for this machine.  With `detect`, and if the description's conditions hold here,
+    optional features that are present are turned on and probed numbers are replaced.  `features` turns optional
+    features on by name.  Only the shape of the file is checked; `hwsdk.intrinsics.load_checked` checks everything.
+    """
+    return load_described(read_description(resolve(name_or_path)), detect=detect, features=features)
+
+
+def load_described(description: Description, *, detect: bool = True, features: Iterable[str] = ()) -> Target:
+    """Like `load_target`, for a description that was read before."""
+    wanted = set(features)
+    optional = description.target.optional_features
+    for feature in wanted - set(optional) - set(description.data.get("features", [])):
+        raise TargetError(
+            f"target {description.target.name} has no optional feature {feature!r}{nearest(feature, optional)}"
+        )
+    if not detect or misfit(description.data, host()) is not None:
+        return target_of(description, wanted)
+    if _asks_cpu(description.data):
+        aliases = _aliases(description.data)
+        wanted |= {f for f in optional if host().has(f, aliases)}
+    return target_of(description, wanted, host().measured if _asks_cpu(description.data) else None)
+
+
+def misfit(data: Mapping[str, Any], here: Host) -> str | None:
+    """Why this machine is not the described chip; None when every condition holds."""
+    conditions = data.get("detect")
+    if not isinstance(conditions, list) or not conditions:
+        return "it states no 'detect' conditions"
+    for condition in conditions:
+        why = _condition(condition if isinstance(condition, Mapping) else {}, data, here)
+        if why:
+            return why
+    return None
+
+
+def _condition(condition: Mapping[str, Any], data: Mapping[str, Any], here: Host) -> str | None:
+    arch = condition.get("cpu_arch")
+    if arch is not None and arch != here.arch:
+        return f"it is for {arch}, this machine is {here.arch}"
+    if condition.get("cpu_features"):
+        missing = here.missing(data.get("features", []), condition.get("aliases", {}))
+        if missing:
+            return f"this machine lacks {', '.join(missing)}"
+    if "driver" in condition:
+        return f"it needs the driver {condition['driver']!r}, which this machine does not have"
+    if "device_property" in condition:
+        return f"it asks a driver for {condition['device_property']!r}"
+    return None
+
+
+def _asks_cpu(data: Mapping[str, Any]) -> bool:
+    return any("cpu_arch" in c or "cpu_features" in c for c in data.get("detect", []))
+
+
+def _aliases(data: Mapping[str, Any]) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for condition in data.get("detect", []):
+        out |= condition.get("aliases", {})
+    return out
