@@ -1,0 +1,113 @@
+"""What users write on the command line, turned into values: dims, shapes, inputs.
+
+Design choice: each parser takes the words of one option and raises one InputError that quotes the word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwsdk.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_DIM = re.compile(r"([A-Za-z_]\w*)=(.+)")
+_RANGE = re.compile(r"(\d*)\.\.(\d*)|(\d+)")
+
+
+def dim_options(words: Iterable[str]) -> dict[str, str | int]:
+    """`seq=1..512` -> {'seq': '1..512'}; `batch=4` -> {'batch': 4}: what `hwsdk.compile(dims=...)` takes."""
+    dims: dict[str, str | int] = {}
+    for word in words:
+        match = _DIM.fullmatch(word)
+        if match is None or not _RANGE.fullmatch(match[2]):
+            raise InputError(f"--dim {word!r}: write NAME=LOW..HIGH (either may be left out) or NAME=VALUE")
+        low, high = _RANGE.fullmatch(match[2]).group(1, 2)  # type: ignore[union-attr]
+        if low and high and int(low) > int(high):
+            raise InputError(f"--dim {word!r}: {low} is more than {high}")
+        dims[match[1]] = int(match[2]) if match[2].isdigit() else match[2]
+    return dims
+
+
+def shape(text: str, option: str) -> tuple[int, ...]:
+    """`1x37` -> (1, 37); an empty text is a scalar."""
+    if not re.fullmatch(r"(\d+([x,]\d+)*)?", text):
+        raise InputError(f"{option} {text!r}: a shape is written 1x37")
+    return tuple(int(n) for n in re.split("[x,]", text) if n)
+
+
+def named(words: Iterable[str], option: str, example: str) -> dict[str, str]:
+    """`NAME=TEXT` words by name."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise InputError(f"{option} {word!r}: write {option} {example}")
+        if name in found:
+            raise InputError(f"{option}: {name} is given twice")
+        found[name] = text
+    return found
+
+
+def bindings(text: str) -> dict[str, int]:
+    """`batch=1,seq=37` -> {'batch': 1, 'seq': 37}."""
+    found = {}
+    for word in filter(None, re.split(r"[,\s]+", text)):
+        name, equals, number = word.partition("=")
+        if not equals or not number.isdigit():
+            raise InputError(f"{word!r}: write the sizes as batch=1,seq=37")
+        found[name] = int(number)
+    return found
+
+
+def input_files(words: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """`--input NAME=FILE.npy` (or one `FILE.npz`) as arrays; nothing is unpickled."""
+    import numpy as np
+
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    archives = [w for w in words if "=" not in w and w.endswith(".npz")]
+    for name, file in named([w for w in words if w not in archives], "--input", "NAME=FILE.npy").items():
+        arrays[name] = _load(Path(file))
+    for archive in archives:
+        loaded = _load(Path(archive))
+        arrays |= {name: loaded[name] for name in loaded}
+    assert all(isinstance(a, np.ndarray) for a in arrays.values())
+    return arrays
+
+
+def _load(path: Path) -> Any:
+    import numpy as np
+
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (OSError, ValueError, EOFError) as trouble:
+        raise InputError(f"cannot read {path}: {trouble}") from None
+    except Exception as trouble:  # noqa: BLE001 - zipfile and zlib raise their own kinds on damaged archives
+        raise InputError(f"{path} is damaged: {trouble}") from None
+
+
+def symbols_from_shapes(
+    signature: Mapping[str, Sequence[object]], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
+    """The sizes that given input shapes fix: {'x': ('batch', 128)} with {'x': (3, 128)} -> {'batch': 3}."""
+    sizes: dict[str, int] = {}
+    for name, given in shapes.items():
+        if name not in signature:
+            raise InputError(f"the model has no input {name!r}{nearest(name, signature)}")
+        wanted = signature[name]
+        if len(wanted) != len(given):
+            raise InputError(f"input {name} has rank {len(wanted)} ({text_shape(wanted)}), got {text_shape(given)}")
+        for dim, size in zip(wanted, given):
+            if str(dim).isidentifier():
+                sizes[str(dim)] = size
+    return sizes
+
+
+def text_shape(dims: Sequence[object]) -> str:
+    """('batch', 128) -> 'batch x 128'; () -> 'scalar'."""
+    return " x ".join(map(str, dims)) or "scalar"
