@@ -2,6 +2,7 @@
 
     program = symbols bound from input dims, checks, buffers with a place each, launches
     buffer  = input | output | constant (packed at compile time) | arena (offset is an expression of the dims)
+    write   = integers that are computed from dims, stored in a buffer before the first launch
     launch  = kernel, one version per guard, buffers, dims
 
 Design choice: no control flow is hidden.  A version's guard is an expression over the same symbols; the first version
@@ -14,6 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hwsdk.codegen.loop_ir import Index
+
+#: A symbol that every program may use in sizes, guards and grids: the number of workers of this run (at least 1).
+WORKERS = "workers$"
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,14 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Write:
+    """`values` become the elements, in row-major order, of an integer buffer (shapes as tensors)."""
+
+    buffer: str
+    values: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
 class Signature:
     """One input or output of the model: shape entries are ints or expressions over the program's symbols."""
 
@@ -90,3 +102,16 @@ class HostProgram:
     arena_bytes: Index = 0
     workspace_bytes: Index = 0  # per worker: the largest of all launches
     notes: tuple[str, ...] = field(default=(), compare=False)
+    writes: tuple[Write, ...] = ()
+
+    def buffer(self, name: str) -> HostBuffer:
+        """The buffer called `name`; KeyError if there is none."""
+        for b in self.buffers:
+            if b.name == name:
+                return b
+        raise KeyError(name)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Symbols of all kernel versions in the order of the kernel table: launch by launch, version by version."""
+        return tuple(v.symbol for launch in self.launches for v in launch.versions)
