@@ -1,12 +1,13 @@
 """Dims: integer expressions over named symbols.  This is the module that everybody imports.
 
-    Dim = int | Expr          + - * // %  on Expr; floordiv mod ceildiv minimum maximum; ge gt le lt eq ne both either
+    Dim = int | Expr          + - * // % on Expr; floordiv mod ceildiv minimum maximum
+    ge gt le lt eq ne         comparisons: dims with value 0 or 1; both, either
     str / parse               text and back
     evaluate                  with ints or NumPy integer arrays
     bounds simplify           under ranges of the symbols (ends: int, Dim, or None for unbounded)
 
-Design choice: comparisons are dims too (0 or 1), so a guard, a mask and a size are one language, evaluated by one
-function and emitted by one printer.
+Design choice: comparisons are dims too, so a guard, a mask and a size are one language, evaluated by one function and
+emitted by one printer.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ from hwsdk.graph.expr_ranges import Range, Ranges, bounds, coefficient, is_nonne
 from hwsdk.graph.expr_text import parse
 
 __all__ = [
-    "NAME", "Atom", "Dim", "Expr", "Op", "Range", "Ranges", "Symbol", "add", "as_dim", "both", "bounds", "ceildiv",
-    "coefficient", "constant_term", "either", "eq", "evaluate", "floordiv", "free_symbols", "ge", "gt",
+    "NAME", "Atom", "Dim", "Expr", "Op", "Range", "Ranges", "Symbol", "add", "as_dim", "both", "bounds",
+    "ceildiv", "coefficient", "constant_term", "either", "eq", "evaluate", "floordiv", "free_symbols", "ge", "gt",
     "is_nonnegative", "is_op", "le", "lt", "maximum", "minimum", "mod", "multiply", "ne", "parse", "product",
     "simplify", "single_atom", "substitute", "sym", "symbol", "terms",
 ]

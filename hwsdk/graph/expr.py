@@ -1,9 +1,9 @@
 """The algebra of dims: integer expressions over named symbols, always in canonical form.
 
-Design choice: an expression is a polynomial with integer coefficients over atoms.  An atom is a symbol or an operation
-that a polynomial cannot express (floordiv, mod, ceildiv, min, max, ge, eq).  Every constructor normalises, so equal
-polynomials are equal objects by value, and results without symbols are plain ints.  Atoms are interned: equality and
-hashing of monomials run at the speed of identity.
+Design choice: an expression is a polynomial with integer coefficients over atoms.  An atom is a symbol or an
+operation that a polynomial cannot express (floordiv, mod, ceildiv, min, max, ge, eq).  Every constructor normalises,
+so equal polynomials are equal by value, and results without symbols are plain ints.  Atoms are interned: equality
+and hashing of monomials run at the speed of identity.
 
 Division by zero has no value.  A rewrite may remove such a division (x*n//n is x), never introduce one.
 """
@@ -42,7 +42,7 @@ class Symbol:
 
 
 class Op:
-    """An operation that is not a polynomial of its arguments.  One object per (name, args); arguments are canonical."""
+    """An operation that is no polynomial of its canonical arguments.  One object per (name, args)."""
 
     __slots__ = ("args", "free", "name", "text")
 
@@ -65,7 +65,7 @@ class Op:
 Atom = Symbol | Op
 Monomial = tuple[Atom, ...]
 
-# Interning tables.  They only ever grow by setdefault, which is atomic, so one (name, args) is one object for all threads.
+# Interning tables.  They grow by setdefault alone, which is atomic: (name, args) is one object for all threads.
 _SYMBOLS: dict[str, Symbol] = {}
 _OPS: dict[tuple[str, tuple[Any, ...]], Op] = {}
 
@@ -115,10 +115,12 @@ class Expr:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms)
+        if self is other:
+            return True
+        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
 
     def __reduce__(self) -> tuple[Callable[..., Dim], tuple[tuple[tuple[int, Monomial], ...]]]:
-        return _from_terms, (self.terms,)
+        return from_terms, (self.terms,)
 
     def __str__(self) -> str:
         if self._text is None:
@@ -195,7 +197,7 @@ def free_symbols(d: Dim) -> frozenset[str]:
     return d.free if isinstance(d, Expr) else frozenset()
 
 
-# ------------------------------------------------------------------------------------------------------ polynomials
+# ------------------------------------------------------------------------------------------------ polynomials
 _atom_key = attrgetter("text")
 
 
@@ -216,7 +218,8 @@ def _make(poly: Mapping[Monomial, int]) -> Dim:
     return Expr(tuple(items))
 
 
-def _from_terms(pairs: Iterable[tuple[int, Monomial]]) -> Dim:
+def from_terms(pairs: Iterable[tuple[int, Monomial]]) -> Dim:
+    """The canonical sum of (coefficient, sorted atoms) pairs."""
     poly: dict[Monomial, int] = {}
     for c, m in pairs:
         poly[m] = poly.get(m, 0) + c
@@ -262,20 +265,21 @@ def _recombine(poly: dict[Monomial, int]) -> None:
             if _trade(poly, (k, m), others, multiply(floordiv(x, b), b), x):
                 break
             quotient = floordiv(x, b)
-            for found in [a for t in poly for a in t if is_op(a, "mod") and a.args[0] == quotient]:
-                c = found.args[1]
-                if _trade(poly, (k, m), others, multiply(_atom("mod", quotient, c), b), mod(x, multiply(b, c))):
+            sizes = [a.args[1] for t in poly for a in t if is_op(a, "mod") and a.args[0] == quotient]
+            for c in sizes:
+                partner = multiply(_atom("mod", quotient, c), b)
+                if _trade(poly, (k, m), others, partner, mod(x, multiply(b, c))):
                     break
 
 
 def _trade(
     poly: dict[Monomial, int], term: tuple[int, Monomial], others: Monomial, partner: Dim, result: Dim
 ) -> bool:
-    """Replace `term` and k*others*partner by k*others*result if all terms of the partner are in the polynomial."""
+    """Replace `term` and k*others*partner by k*others*result if the polynomial has all terms of the partner."""
     k, m = term
-    factor = _from_terms([(k, others)])
+    factor = from_terms([(k, others)])
     wanted = terms(multiply(factor, partner))
-    if not wanted or any(not same_sign_part(poly.get(w, 0), c) for c, w in wanted):
+    if not wanted or any(not _contains(poly.get(w, 0), c) for c, w in wanted):
         return False
     for c, w in ((k, m), *wanted):
         poly[w] = poly.get(w, 0) - c
@@ -284,7 +288,7 @@ def _trade(
     return True
 
 
-def same_sign_part(have: int, want: int) -> bool:
+def _contains(have: int, want: int) -> bool:
     """Can `want` be taken out of `have` without changing its sign?"""
     return have >= want > 0 or have <= want < 0
 
@@ -319,7 +323,7 @@ def _times(a: Monomial, b: Monomial) -> Monomial:
     return tuple(merged)
 
 
-# --------------------------------------------------------------------------------------------------------- division
+# --------------------------------------------------------------------------------------------------- division
 def floordiv(a: Dim, b: Dim) -> Dim:
     """floor(a / b)."""
     return _division("floordiv", a, b)
@@ -381,7 +385,7 @@ def _by_constant(name: str, a: Expr, b: int) -> Dim:
 
 
 def _floordiv_atom(r: Dim, b: int) -> Dim:
-    """r//b for a reduced r.   (x//m + k)//b = (x + k*m)//(m*b);   (x % m)//b = (x//b) % (m//b) if b divides m."""
+    """r//b for a reduced r.  (x//m + k)//b = (x + k*m)//(m*b);  (x % m)//b = (x//b) % (m//b) if b divides m."""
     if b == 1 or isinstance(r, int):
         return r if b == 1 else r // b
     k = constant_term(r)
@@ -403,7 +407,7 @@ def _mod_atom(r: Dim, b: int) -> Dim:
         if len(m) == 1 and is_op(m[0], "mod"):
             x, size = m[0].args
             if isinstance(size, int) and size and c * size % b == 0:
-                return mod(r + c * (x - _from_terms([(1, m)])), b)
+                return mod(r + c * (x - from_terms([(1, m)])), b)
     return _atom("mod", r, b)
 
 
@@ -432,7 +436,7 @@ def _long_division(a: Dim, b: Expr) -> tuple[Dim, Dim]:
         for c, m in terms(rest):
             left = None if c % lead_c else _without(m, lead_m)
             if left is not None:
-                step = _from_terms([(c // lead_c, left)])
+                step = from_terms([(c // lead_c, left)])
                 quotient, rest = add(quotient, step), add(rest, -multiply(step, b))
                 break
         else:
@@ -465,15 +469,15 @@ def _common_factor(pairs: tuple[tuple[int, Monomial], ...]) -> Dim:
                 left.remove(atom)
                 kept.append(atom)
         common = kept
-    return _from_terms([(g, tuple(common))])
+    return from_terms([(g, tuple(common))])
 
 
 def _cancel(d: Dim, factor: Dim) -> Dim:
     ((fc, fm),) = terms(factor)
-    return _from_terms([(c // fc, _without(m, fm) or ()) for c, m in terms(d)])
+    return from_terms([(c // fc, _without(m, fm) or ()) for c, m in terms(d)])
 
 
-# ---------------------------------------------------------------------------------------- extremes and comparisons
+# ----------------------------------------------------------------------------------- extremes and comparisons
 def minimum(*args: Dim) -> Dim:
     """The least of the arguments."""
     return _extreme("min", args)
@@ -531,7 +535,7 @@ def eq(a: Dim, b: Dim) -> Dim:
 def _sides(pairs: Iterable[tuple[int, Monomial]]) -> tuple[Dim, Dim]:
     """Positive terms on the left, negative terms negated on the right."""
     pairs = tuple(pairs)
-    return _from_terms((c, m) for c, m in pairs if c > 0), _from_terms((-c, m) for c, m in pairs if c < 0)
+    return from_terms((c, m) for c, m in pairs if c > 0), from_terms((-c, m) for c, m in pairs if c < 0)
 
 
 def gt(a: Dim, b: Dim) -> Dim:
@@ -572,7 +576,7 @@ BUILD: dict[str, Callable[..., Dim]] = {
 }
 
 
-# ------------------------------------------------------------------------------------------------------------- text
+# ------------------------------------------------------------------------------------------------------- text
 def _expr_text(e: Expr) -> str:
     """Positive terms first, so that a difference reads as one."""
     out = ""

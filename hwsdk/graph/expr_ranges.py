@@ -1,99 +1,203 @@
 """What is known about a dim when its symbols have ranges: bounds, proofs, and simplification under ranges.
 
 Design choice: a range's ends may themselves be dims (an iterator runs over [0, n-1]).  Bounds come from interval
-arithmetic; where a symbol occurs in several terms, exact relaxations of single terms (b*(x//b) <= x, min(x, y) <= x,
-a symbol replaced by the end of its range) are tried within a budget, and the best bound found is returned.
+arithmetic; where a symbol occurs in several terms, exact relaxations of single terms (b*(x//b) <= x, a minimum is at
+most each argument, a symbol replaced by the end of its range) are tried within a budget; the best bound found counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import gcd
 
 from hwsdk.graph import expr
-from hwsdk.graph.expr import Atom, Dim, Expr, Op, Symbol, terms
+from hwsdk.graph.expr import Atom, Dim, Expr, Monomial, Op, Symbol, terms
 
 Range = tuple[Dim | None, Dim | None]
 Ranges = Mapping[str, Range]
 Interval = tuple[int | None, int | None]
 
-_BUDGET = 24  # relaxations tried for one bound
+_BUDGET = 60  # relaxations tried for one question, nested ones included
+_DEPTH = 6
 
 
 def bounds(d: Dim, ranges: Ranges) -> Interval:
     """(low, high) with low <= d <= high for all values of the symbols in their ranges; None: not bounded."""
-    if isinstance(d, int):
-        return d, d
-    low, high = _interval(d, ranges)
-    if not _has_correlation(d, ranges):
-        return low, high
-    other_low = _low(d, ranges, [_BUDGET], 0)
-    other_high = _negated(_low(expr.multiply(-1, d), ranges, [_BUDGET], 0))
-    return _tighter(low, other_low, max), _tighter(high, other_high, min)
+    return (d, d) if isinstance(d, int) else _Knowledge(ranges).bounds(d)
 
 
 def is_nonnegative(d: Dim, ranges: Ranges) -> bool:
     """Is d >= 0 proved?"""
-    if isinstance(d, int):
-        return d >= 0
-    low = _interval(d, ranges)[0]
-    if (low is None or low < 0) and _has_correlation(d, ranges):
-        low = _low(d, ranges, [_BUDGET], 0)
-    return low is not None and low >= 0
+    return d >= 0 if isinstance(d, int) else _Knowledge(ranges).is_nonnegative(d)
 
 
+def simplify(d: Dim, ranges: Ranges) -> Dim:
+    """An expression equal to d wherever the symbols lie in their ranges, with divisions and extremes decided."""
+    if isinstance(d, int) or not any(isinstance(a, Op) for _, m in d.terms for a in m):
+        return d
+    return _Simplifier(ranges).simplify(d)
+
+
+def coefficient(d: Dim, name: str) -> Dim | None:
+    """c if d = c*name + rest with c and rest free of `name` (0: absent); None if d is not affine in `name`."""
+    if not isinstance(d, Expr) or name not in d.free:
+        return 0
+    found = []
+    for c, m in d.terms:
+        if not any(name in a.free for a in m):
+            continue
+        rest = tuple(a for a in m if name not in a.free)
+        if len(rest) != len(m) - 1 or not all(isinstance(a, Symbol) for a in m if name in a.free):
+            return None
+        found.append((c, rest))
+    return expr.from_terms(found)
+
+
+class _Knowledge:
+    """Ranges, with what was derived from them remembered; lives for one question."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self.ranges = ranges
+        self.known: dict[Expr, Interval] = {}
+        self.budget = _BUDGET
+
+    def is_nonnegative(self, d: Dim) -> bool:
+        """Is d >= 0 proved?"""
+        low = self.bounds(d)[0]
+        return low is not None and low >= 0
+
+    def bounds(self, d: Dim) -> Interval:
+        """The tightest interval found for d."""
+        if isinstance(d, int):
+            return d, d
+        found = self.known.get(d)
+        if found is None:
+            self.known[d] = found = self.interval(d)  # first, so that nested questions about d end
+            if self.is_correlated(d):
+                low = _tighter(found[0], self.low(d, 0), max)
+                high = _tighter(found[1], _negated(self.low(-d, 0)), min)
+                self.known[d] = found = low, high
+        return found
+
+    def interval(self, d: Dim) -> Interval:
+        """Term by term; exact when no symbol occurs twice."""
+        low: int | None = 0
+        high: int | None = 0
+        for c, m in terms(d):
+            term: Interval = (c, c)
+            for atom in dict.fromkeys(m):
+                part = self.atom_interval(atom)
+                term = _product(term, part if m.count(atom) == 1 else _power(part, m.count(atom)))
+            low = None if low is None or term[0] is None else low + term[0]
+            high = None if high is None or term[1] is None else high + term[1]
+            if low is None and high is None:
+                break
+        return low, high
+
+    def end(self, x: Dim | None, side: int) -> int | None:
+        return x if x is None or isinstance(x, int) else self.bounds(x)[side]
+
+    def atom_interval(self, atom: Atom) -> Interval:
+        if isinstance(atom, Symbol):
+            low, high = self.ranges.get(atom.name, (None, None))
+            return self.end(low, 0), self.end(high, 1)
+        if atom.name in ("ge", "eq"):
+            low, high = self.bounds(expr.add(atom.args[0], expr.multiply(-1, atom.args[1])))
+            if atom.name == "ge":
+                return int(low is not None and low >= 0), int(high is None or high >= 0)
+            return int(low == high == 0), int((low is None or low <= 0) and (high is None or high >= 0))
+        parts = [self.bounds(a) for a in atom.args]
+        if atom.name in ("min", "max"):
+            return _extreme_interval(atom.name, parts)
+        a, (b_low, b_high) = parts
+        if b_low is None or b_low < 1:
+            return None, None
+        if atom.name == "mod":
+            return _mod_interval(a, (b_low, b_high))
+        if atom.name == "ceildiv":  # -floor(-a / b)
+            return _flip(_floordiv_interval(_flip(a), (b_low, b_high)))
+        return _floordiv_interval(a, (b_low, b_high))
+
+    def is_correlated(self, d: Expr) -> bool:
+        """Does a symbol occur in two terms, or does a range depend on other symbols?"""
+        seen: set[str] = set()
+        for _, m in d.terms:
+            for atom in dict.fromkeys(m):
+                if not seen.isdisjoint(atom.free):
+                    return True
+                seen |= atom.free
+        return any(isinstance(end, Expr) for s in seen for end in self.ranges.get(s, ()))
+
+    def low(self, d: Dim, depth: int) -> int | None:
+        """The best lower bound found: the interval's, or that of an expression that is nowhere greater than d."""
+        best = self.interval(d)[0]
+        if isinstance(d, int) or depth > _DEPTH or not self.is_correlated(d):
+            return best
+        for weaker in self.at_most(d):
+            if self.budget <= 0:
+                break
+            self.budget -= 1
+            best = _tighter(best, self.low(weaker, depth + 1), max)
+        return best
+
+    def at_most(self, d: Expr) -> Iterator[Dim]:
+        """Expressions that are nowhere greater than d, each with one atom fewer."""
+        for c, m in d.terms:
+            if len(m) == 1 and isinstance(m[0], Op):
+                rest = expr.add(d, expr.multiply(-c, _single(m)))
+                for replacement, scale in self.relaxed(m[0], c):
+                    yield expr.add(rest, expr.multiply(scale, replacement))
+        yield from self.at_range_ends(d)
+
+    def relaxed(self, atom: Op, c: int) -> Iterator[tuple[Dim, int]]:
+        """(x, s) with s*x <= c*atom.
+
+        max(x, y) >= x;  -min(x, y) >= -x;  b*(x//b) >= x - b + 1;  -b*(x//b) >= -x;  -(x % b) >= -x for x >= 0.
+        """
+        if (atom.name, c > 0) in (("max", True), ("min", False)):
+            for a in atom.args:
+                yield a, c
+        elif atom.name == "floordiv" and isinstance(b := atom.args[1], int) and b > 0 and c % b == 0:
+            yield (expr.add(atom.args[0], 1 - b) if c > 0 else atom.args[0]), c // b
+        elif atom.name == "mod" and c < 0 and self.is_nonnegative(atom.args[0]):
+            if self.is_nonnegative(expr.add(atom.args[1], -1)):
+                yield atom.args[0], c
+
+    def at_range_ends(self, d: Expr) -> Iterator[Dim]:
+        """Replace one symbol by an end of its range.  Symbols whose own range mentions others go first."""
+        mentioned: set[str] = set()
+        for s in d.free:
+            for e in self.ranges.get(s, ()):
+                mentioned |= expr.free_symbols(e) if e is not None else frozenset()
+        for name in sorted(d.free - mentioned) or sorted(d.free):
+            low, high = self.ranges.get(name, (None, None))
+            factor = coefficient(d, name)
+            if factor is None or factor == 0:
+                continue
+            sign = self.interval(factor)
+            end = low if sign[0] is not None and sign[0] >= 0 else None
+            end = high if end is None and sign[1] is not None and sign[1] <= 0 else end
+            if end is not None and name not in expr.free_symbols(end):
+                yield expr.add(d, expr.multiply(factor, expr.add(end, expr.multiply(-1, expr.sym(name)))))
+
+
+def _single(m: Monomial) -> Expr:
+    return Expr(((1, m),))
+
+
+# ---------------------------------------------------------------------------------------- interval arithmetic
 def _negated(x: int | None) -> int | None:
     return None if x is None else -x
 
 
-def _tighter(a: int | None, b: int | None, choose: type | object) -> int | None:
+def _flip(a: Interval) -> Interval:
+    return _negated(a[1]), _negated(a[0])
+
+
+def _tighter(a: int | None, b: int | None, choose: Callable[[int, int], int]) -> int | None:
     if a is None or b is None:
         return b if a is None else a
-    return choose(a, b)  # type: ignore[operator, no-any-return]
-
-
-# ---------------------------------------------------------------------------------------------- interval arithmetic
-def _interval(d: Dim, ranges: Ranges) -> Interval:
-    """Term by term; exact when no symbol occurs twice."""
-    low: int | None = 0
-    high: int | None = 0
-    for c, m in terms(d):
-        term: Interval = (c, c)
-        for atom in dict.fromkeys(m):
-            part = _atom_interval(atom, ranges)
-            term = _product(term, part if m.count(atom) == 1 else _power(part, m.count(atom)))
-        low = None if low is None or term[0] is None else low + term[0]
-        high = None if high is None or term[1] is None else high + term[1]
-        if low is None and high is None:
-            break
-    return low, high
-
-
-def _end(x: Dim | None, ranges: Ranges, side: int) -> int | None:
-    return x if x is None or isinstance(x, int) else bounds(x, ranges)[side]
-
-
-def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
-    if isinstance(atom, Symbol):
-        low, high = ranges.get(atom.name, (None, None))
-        return _end(low, ranges, 0), _end(high, ranges, 1)
-    parts = [bounds(a, ranges) for a in atom.args]
-    if atom.name in ("min", "max"):
-        return _extreme_interval(atom.name, parts)
-    if atom.name in ("ge", "eq"):
-        low, high = bounds(expr.add(atom.args[0], expr.multiply(-1, atom.args[1])), ranges)
-        if atom.name == "ge":
-            return int(low is not None and low >= 0), int(high is None or high >= 0)
-        return int(low == high == 0), int((low is None or low <= 0) and (high is None or high >= 0))
-    a, b = parts
-    if b[0] is None or b[0] < 1:
-        return None, None
-    if atom.name == "mod":
-        return _mod_interval(a, (b[0], b[1]))
-    if atom.name == "ceildiv":  # -floor(-a / b)
-        low, high = _floordiv_interval((_negated(a[1]), _negated(a[0])), (b[0], b[1]))
-        return _negated(high), _negated(low)
-    return _floordiv_interval(a, (b[0], b[1]))
+    return choose(a, b)
 
 
 def _extreme_interval(name: str, parts: list[Interval]) -> Interval:
@@ -142,10 +246,6 @@ def _product(a: Interval, b: Interval) -> Interval:
     return _mixed_product(a, b)
 
 
-def _flip(a: Interval) -> Interval:
-    return _negated(a[1]), _negated(a[0])
-
-
 def _mixed_product(a: Interval, b: Interval) -> Interval:
     """One factor is at least 0, the other has both signs: only the ends that stay finite are known."""
     if not (a[0] is not None and a[0] >= 0):
@@ -164,177 +264,83 @@ def _power(a: Interval, n: int) -> Interval:
     return result
 
 
-# ------------------------------------------------------------------------------------------------------ relaxations
-def _has_correlation(d: Expr, ranges: Ranges) -> bool:
-    """Does a symbol occur in two terms, or does a range depend on other symbols?"""
-    seen: set[str] = set()
-    for _, m in d.terms:
-        for atom in dict.fromkeys(m):
-            if not seen.isdisjoint(atom.free):
-                return True
-            seen |= atom.free
-    return any(isinstance(end, Expr) for s in seen for end in ranges.get(s, ()))
+# --------------------------------------------------------------------------------------------- simplification
+class _Simplifier(_Knowledge):
+    """Bottom-up rebuilding; every atom is decided once."""
 
+    def __init__(self, ranges: Ranges) -> None:
+        super().__init__(ranges)
+        self.memo: dict[Atom, Dim] = {}
 
-def _low(d: Dim, ranges: Ranges, budget: list[int], depth: int) -> int | None:
-    """The best lower bound found: the interval's, or that of an expression that is at most d."""
-    best = _interval(d, ranges)[0]
-    if isinstance(d, int) or depth > 6 or not _has_correlation(d, ranges):
-        return best
-    for weaker in _at_most(d, ranges):
-        if budget[0] <= 0:
-            break
-        budget[0] -= 1
-        best = _tighter(best, _low(weaker, ranges, budget, depth + 1), max)
-    return best
+    def simplify(self, d: Dim) -> Dim:
+        result: Dim = 0
+        for c, m in terms(d):
+            product: Dim = c
+            for atom in m:
+                if atom not in self.memo:
+                    self.memo[atom] = self.atom(atom) if isinstance(atom, Op) else _single((atom,))
+                product = expr.multiply(product, self.memo[atom])
+            result = expr.add(result, product)
+        return result
 
+    def proves(self, d: Dim) -> bool:
+        """Is d >= 0 proved, with a budget of its own?"""
+        self.budget = _BUDGET
+        return self.is_nonnegative(d)
 
-def _at_most(d: Expr, ranges: Ranges) -> Iterator[Dim]:
-    """Expressions that are nowhere greater than d, each with one atom fewer."""
-    for c, m in d.terms:
-        if len(m) == 1 and isinstance(m[0], Op):
-            for replacement, scale in _relaxed(m[0], c, ranges):
-                yield expr.add(d, expr.add(expr.multiply(-c, _single(m[0])), expr.multiply(scale, replacement)))
-    yield from _at_range_ends(d, ranges)
+    def atom(self, atom: Op) -> Dim:
+        rebuilt = expr.BUILD[atom.name](*(self.simplify(a) for a in atom.args))
+        again = expr.single_atom(rebuilt)
+        if not isinstance(again, Op):
+            return rebuilt
+        if again.name in ("min", "max"):
+            return self.extreme(again)
+        if again.name in ("ge", "eq"):
+            self.budget = _BUDGET
+            low, high = self.atom_interval(again)
+            return low if low == high and low is not None else rebuilt
+        return self.division(again)
 
-
-def _single(atom: Atom) -> Expr:
-    return Expr(((1, (atom,)),))
-
-
-def _relaxed(atom: Op, c: int, ranges: Ranges) -> Iterator[tuple[Dim, int]]:
-    """(x, s) with s*x <= c*atom.
-
-    max(x, y) >= x;  -min(x, y) >= -x;  b*(x//b) >= x - b + 1;  -b*(x//b) >= -x;  -(x % b) >= -x for x >= 0.
-    """
-    if (atom.name, c > 0) in (("max", True), ("min", False)):
-        for a in atom.args:
-            yield a, c
-    elif atom.name == "floordiv" and isinstance(b := atom.args[1], int) and b > 0 and c % b == 0:
-        yield (expr.add(atom.args[0], 1 - b) if c > 0 else atom.args[0]), c // b
-    elif atom.name == "mod" and c < 0 and is_nonnegative(atom.args[0], ranges):
-        yield atom.args[0], c
-
-
-def _at_range_ends(d: Expr, ranges: Ranges) -> Iterator[Dim]:
-    """Replace one symbol by an end of its range.  Symbols whose own range mentions others go first."""
-    mentioned = frozenset().union(
-        *(expr.free_symbols(e) for s in d.free for e in ranges.get(s, ()) if e is not None)
-    )
-    for name in sorted(d.free - mentioned) or sorted(d.free):
-        low, high = ranges.get(name, (None, None))
-        factor = coefficient(d, name)
-        if factor is None or factor == 0:
-            continue
-        low_factor, high_factor = (factor, factor) if isinstance(factor, int) else _interval(factor, ranges)
-        end = low if low_factor is not None and low_factor >= 0 else None
-        end = high if end is None and high_factor is not None and high_factor <= 0 else end
-        if end is not None and name not in expr.free_symbols(end):
-            yield expr.add(d, expr.multiply(factor, expr.add(end, expr.multiply(-1, expr.sym(name)))))
-
-
-def coefficient(d: Dim, name: str) -> Dim | None:
-    """c if d = c*name + rest with c and rest free of `name` (0: absent); None if d is not affine in `name`."""
-    if not isinstance(d, Expr) or name not in d.free:
-        return 0
-    found = []
-    for c, m in d.terms:
-        if not any(name in a.free for a in m):
-            continue
-        rest = tuple(a for a in m if name not in a.free)
-        if len(rest) != len(m) - 1 or not all(isinstance(a, Symbol) for a in m if name in a.free):
-            return None
-        found.append((c, rest))
-    return expr._from_terms(found)
-
-
-# --------------------------------------------------------------------------------------------------- simplification
-def simplify(d: Dim, ranges: Ranges) -> Dim:
-    """An expression equal to d wherever the symbols lie in their ranges, with divisions and extremes decided."""
-    return d if isinstance(d, int) or not any(isinstance(a, Op) for _, m in d.terms for a in m) else _simplify(
-        d, ranges, {}
-    )
-
-
-def _simplify(d: Dim, ranges: Ranges, memo: dict[Op, Dim]) -> Dim:
-    if isinstance(d, int):
-        return d
-    result: Dim = 0
-    for c, m in d.terms:
-        product: Dim = c
-        for atom in m:
-            if isinstance(atom, Op):
-                if atom not in memo:
-                    memo[atom] = _simplify_op(atom, ranges, memo)
-                product = expr.multiply(product, memo[atom])
-            else:
-                product = expr.multiply(product, _single(atom))
-        result = expr.add(result, product)
-    return result
-
-
-def _simplify_op(atom: Op, ranges: Ranges, memo: dict[Op, Dim]) -> Dim:
-    args = [_simplify(a, ranges, memo) for a in atom.args]
-    rebuilt = expr.BUILD[atom.name](*args)
-    again = expr.single_atom(rebuilt)
-    if not isinstance(again, Op) or again.name != atom.name:
-        return rebuilt if again is None or isinstance(again, Symbol) else _finish(again, ranges)
-    return _finish(again, ranges)
-
-
-def _finish(atom: Op, ranges: Ranges) -> Dim:
-    if atom.name in ("min", "max"):
-        return _decide_extreme(atom, ranges)
-    if atom.name in ("ge", "eq"):
-        low, high = _atom_interval(atom, ranges)
-        return low if low == high and low is not None else _single(atom)
-    return _decide_division(atom, ranges)
-
-
-def _decide_extreme(atom: Op, ranges: Ranges) -> Dim:
-    """min(x, y) = x if y - x >= 0."""
-    kept = list(atom.args)
-    for loser in atom.args:
-        others = [k for k in kept if k is not loser]
+    def extreme(self, atom: Op) -> Dim:
+        """min(x, y) = x if y - x >= 0."""
+        kept = list(atom.args)
         sign = 1 if atom.name == "min" else -1
-        gaps = (expr.multiply(sign, expr.add(loser, expr.multiply(-1, k))) for k in others)
-        if any(is_nonnegative(gap, ranges) for gap in gaps):
-            kept = others
-    return expr.BUILD[atom.name](*kept)
+        for loser in atom.args:
+            others = [k for k in kept if k is not loser]
+            if any(self.proves(expr.multiply(sign, expr.add(loser, expr.multiply(-1, k)))) for k in others):
+                kept = others
+        return expr.BUILD[atom.name](*kept)
 
+    def division(self, atom: Op) -> Dim:
+        a, b = atom.args
+        if isinstance(b, int):
+            return self.by_constant(atom, a, b) if b > 0 else _single((atom,))
+        if not self.proves(b - 1):
+            return _single((atom,))
+        if atom.name == "ceildiv":
+            return 1 if self.proves(expr.add(a, -1)) and self.proves(b - a) else _single((atom,))
+        # a = k*b + r with 0 <= r < b; multiples of b were already taken out of a.
+        for k in (0, -1):
+            r = expr.add(a, expr.multiply(-k, b))
+            if self.proves(r) and self.proves(b - 1 - r):
+                return k if atom.name == "floordiv" else r
+        return _single((atom,))
 
-def _decide_division(atom: Op, ranges: Ranges) -> Dim:
-    """(g*q + r)//(g*b) = q//b and (g*q + r)%(g*b) = g*(q%b) + r  if 0 <= r < g."""
-    a, b = atom.args
-    if isinstance(b, int):
-        return _decide_by_constant(atom, a, b, ranges) if b > 0 else _single(atom)
-    if not is_nonnegative(expr.add(b, -1), ranges):
-        return _single(atom)
-    # The same rule with g = b: the terms of `a` that b divides were already taken out.
-    if atom.name == "ceildiv":
-        inside = is_nonnegative(expr.add(a, -1), ranges) and is_nonnegative(b - a, ranges)
-        return 1 if inside else _single(atom)
-    for k in (0, -1):
-        r = expr.add(a, expr.multiply(-k, b))
-        if is_nonnegative(r, ranges) and is_nonnegative(b - 1 - r, ranges):
-            return k if atom.name == "floordiv" else r
-    return _single(atom)
-
-
-def _decide_by_constant(atom: Op, a: Dim, b: int, ranges: Ranges) -> Dim:
-    low, high = bounds(a, ranges)
-    if low is not None and high is not None and low // b == high // b:
-        k = low // b
-        return k if atom.name == "floordiv" else expr.add(a, -k * b)
-    pairs = terms(a)
-    for g in sorted({gcd(c, b) for c, m in pairs if m} - {1, b}, reverse=True):
-        rest = expr._from_terms((c % g if not m else c, m) for c, m in pairs if not m or c % g)
-        low, high = bounds(rest, ranges)
-        if low is None or high is None or low // g != high // g:
-            continue
-        q = expr.floordiv(expr.add(a, expr.multiply(-1, rest)), g)  # exact: every coefficient is a multiple of g
-        q, rest = expr.add(q, low // g), expr.add(rest, -(low // g) * g)
-        if atom.name == "floordiv":
-            return simplify(expr.floordiv(q, b // g), ranges)
-        return expr.add(simplify(expr.multiply(g, expr.mod(q, b // g)), ranges), rest)
-    return _single(atom)
+    def by_constant(self, atom: Op, a: Dim, b: int) -> Dim:
+        """(g*q + r)//(g*b) = q//b and (g*q + r)%(g*b) = g*(q%b) + r  if 0 <= r < g."""
+        self.budget = _BUDGET
+        low, high = self.bounds(a)
+        if low is not None and high is not None and low // b == high // b:
+            return low // b if atom.name == "floordiv" else expr.add(a, -(low // b) * b)
+        pairs = terms(a)
+        for g in sorted({gcd(c, b) for c, m in pairs if m} - {1, b}, reverse=True):
+            rest = expr.from_terms((c % g if not m else c, m) for c, m in pairs if not m or c % g)
+            low, high = self.bounds(rest)
+            if low is None or high is None or low // g != high // g:
+                continue
+            q = expr.floordiv(expr.add(a, expr.multiply(-1, rest)), g)  # exact: g divides every coefficient
+            q, rest = expr.add(q, low // g), expr.add(rest, -(low // g) * g)
+            if atom.name == "floordiv":
+                return self.simplify(expr.floordiv(q, b // g))
+            return expr.add(expr.multiply(g, self.simplify(expr.mod(q, b // g))), rest)
+        return _single((atom,))
