@@ -1,0 +1,230 @@
+"""What a graph knows about its dims: ranges, multiples, likely values, and which expressions are equal.
+
+Design choice: an equation that can be solved for a symbol eliminates that symbol (`resolve` rewrites with the solution),
+so that equal dims are equal expressions wherever a pass looks; only what cannot be solved stays as an equality that is
+checked when the inputs are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+
+from hwsdk.errors import GraphError
+from hwsdk.graph.dims import (
+    Dim, Expr, Symbol, bounds, constant_term, evaluate, floordiv, free_symbols, multiply, simplify, substitute, sym, terms,
+)
+
+
+class Constraints:
+    """Facts about the symbols of one graph.
+
+    ranges: {symbol: (low, high or None)} in order of declaration, eliminated symbols included.  multiples: {symbol: k}.
+    likely: {symbol: values}.  solutions: {eliminated symbol: its value}.  equalities: what must be checked at run time, with
+    reasons[i] saying what asked for equalities[i].  lower_bounds: [(dim, reason)], dims that must not be negative and
+    whose sign no range of a single symbol can express; checked at run time too.
+    """
+
+    def __init__(self) -> None:
+        self.ranges: dict[str, tuple[int, int | None]] = {}
+        self.multiples: dict[str, int] = {}
+        self.likely: dict[str, tuple[int, ...]] = {}
+        self.solutions: dict[str, Dim] = {}
+        self.solution_reasons: dict[str, str] = {}
+        self.equalities: list[tuple[Dim, Dim]] = []
+        self.reasons: list[str] = []
+        self.lower_bounds: list[tuple[Dim, str]] = []
+        self.frozen = False
+
+    def copy(self, *, frozen: bool = False) -> Constraints:
+        """An independent copy; a frozen one refuses to learn."""
+        other = Constraints()
+        for name in ("ranges", "multiples", "likely", "solutions", "solution_reasons"):
+            setattr(other, name, dict(getattr(self, name)))
+        other.equalities, other.reasons, other.frozen = list(self.equalities), list(self.reasons), frozen
+        other.lower_bounds = list(self.lower_bounds)
+        return other
+
+    def declare(
+        self, name: str, low: int = 0, high: int | None = None, *, multiple: int = 1, likely: tuple[int, ...] = ()
+    ) -> Expr:
+        """The symbol `name` with a range; declaring again narrows it."""
+        self._learn()
+        old_low, old_high = self.ranges.get(name, (0, None))
+        low = max(low, old_low)
+        high = old_high if high is None else high if old_high is None else min(high, old_high)
+        if high is not None and high < low:
+            raise GraphError(f"dimension {name!r} has the empty range {low}..{high}")
+        if multiple < 1:
+            raise GraphError(f"dimension {name!r} cannot be a multiple of {multiple}")
+        self.ranges[name] = (low, high)
+        k = self.multiples.get(name, 1)
+        if (k := k * multiple // gcd(k, multiple)) > 1:
+            self.multiples[name] = k
+        if likely:
+            self.likely[name] = tuple(sorted({*self.likely.get(name, ()), *likely}))
+        return sym(name)
+
+    def _learn(self) -> None:
+        if self.frozen:
+            raise GraphError("the constraints of a finished graph are fixed")
+
+    # ------------------------------------------------------------------------------------------------------ questions
+    def resolve(self, dim: Dim) -> Dim:
+        """`dim` without eliminated symbols."""
+        return substitute(dim, self.solutions) if self.solutions else dim
+
+    def simplify(self, dim: Dim) -> Dim:
+        """`dim` resolved, and simplified by ranges and multiples."""
+        dim = self.resolve(dim)
+        used = {n: self.multiples[n] for n in free_symbols(dim) if n in self.multiples}
+        if used:  # n is a multiple of k:  with n = k*q, n//k is q and n%k is 0
+            dim = substitute(dim, {n: k * sym(n) for n, k in used.items()})
+            ranges = {n: (-(-low // used.get(n, 1)), None if high is None else high // used.get(n, 1))
+                      for n, (low, high) in self.ranges.items()}
+            dim = substitute(simplify(dim, ranges), {n: floordiv(sym(n), k) for n, k in used.items()})
+            dim = self._exact(dim, used)
+        return simplify(dim, self.ranges)
+
+    def _exact(self, dim: Dim, used: Mapping[str, int]) -> Dim:
+        """k*(n//k) is n when n is a multiple of k."""
+        result: Dim = 0
+        atoms = {floordiv(sym(n), k): (n, k) for n, k in used.items()}
+        for c, m in terms(dim):
+            part: Dim = c
+            for atom in m:
+                one = Expr(((1, (atom,)),))
+                n, k = atoms.get(one, ("", 0))
+                exact = k and isinstance(part, int) and part % k == 0
+                part = multiply(part // k, sym(n)) if exact and isinstance(part, int) else multiply(part, one)
+            result = result + part
+        return result
+
+    def range_of(self, dim: Dim) -> tuple[int | None, int | None]:
+        """Least and greatest value that `dim` can have, as far as known."""
+        return bounds(self.simplify(dim), self.ranges)
+
+    def equal(self, a: Dim, b: Dim) -> bool:
+        """Are a and b equal for all allowed values of the symbols?"""
+        if a == b:
+            return True
+        gap = self.simplify(self.resolve(a) - self.resolve(b))
+        if gap == 0:
+            return True
+        known = (self.resolve(x) - self.resolve(y) for x, y in self.equalities)
+        return any(k in (gap, -gap) for k in known)
+
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols that are not eliminated, in order of declaration."""
+        return tuple(n for n in self.ranges if n not in self.solutions)
+
+    # ------------------------------------------------------------------------------------------------------- learning
+    def unify(self, a: Dim, b: Dim, reason: str) -> Dim:
+        """Learn that a equals b, and return the simpler of them; GraphError if it is impossible."""
+        if self.equal(a, b):
+            return self.resolve(a)
+        a, b = self.resolve(a), self.resolve(b)
+        gap = self.simplify(a - b)
+        low, high = bounds(gap, self.ranges)
+        if (low is not None and low > 0) or (high is not None and high < 0):
+            raise GraphError(f"{reason}: {a} and {b} can never be equal")
+        self._learn()
+        solved = self._solve(gap)
+        if solved is None:
+            self.equalities.append((a, b))
+            self.reasons.append(reason)
+        else:
+            self._eliminate(*solved, reason)
+        return self.resolve(min(a, b, key=lambda d: (not isinstance(d, int), len(str(d)), str(d))))
+
+    def nonnegative(self, dim: Dim, reason: str) -> Dim:
+        """Learn that dim >= 0 and return it simplified; GraphError if it is impossible."""
+        dim = self.simplify(dim)
+        low, high = bounds(dim, self.ranges)
+        if low is not None and low >= 0:
+            return dim
+        if high is not None and high < 0:
+            raise GraphError(f"{reason}: {dim} is always negative")
+        self._learn()
+        bound = _least_symbol(dim, 0)
+        if bound is not None:
+            self.declare(bound[0], bound[1])
+        elif all(dim != d for d, _ in self.lower_bounds):
+            self.lower_bounds.append((dim, reason))
+        return dim
+
+    def _solve(self, gap: Dim) -> tuple[str, Dim] | None:
+        """gap = 0 solved for the symbol that was declared last, if one can be isolated."""
+        pairs = terms(gap)
+        g = gcd(*(c for c, m in pairs if m))
+        if constant_term(gap) % g:
+            raise GraphError(f"no integers make {gap} zero")
+        order = {n: i for i, n in enumerate(self.ranges)}
+        best: tuple[int, str, Dim] | None = None
+        for c, m in pairs:
+            if len(m) != 1 or not isinstance(m[0], Symbol) or abs(c) != g:
+                continue
+            name = m[0].name
+            rest = gap - c * sym(name)
+            if name in free_symbols(rest):
+                continue
+            value = floordiv(-rest if c > 0 else rest, g)
+            if best is None or order.get(name, -1) > best[0]:
+                best = order.get(name, -1), name, value
+        return best[1:] if best else None
+
+    def _eliminate(self, name: str, value: Dim, reason: str) -> None:
+        low, high = self.ranges.setdefault(name, (0, None))
+        if isinstance(value, int):
+            if value < low or (high is not None and value > high) or value % self.multiples.get(name, 1):
+                raise GraphError(f"{reason}: {name} would be {value}, which its declaration excludes")
+        elif isinstance(other := value, Expr) and str(other) in self.ranges:  # another symbol: it inherits everything
+            self.declare(str(other), low, high, multiple=self.multiples.get(name, 1), likely=self.likely.get(name, ()))
+        step = {name: value}
+        self.solutions = {n: substitute(v, step) for n, v in self.solutions.items()} | step
+        self.solution_reasons[name] = reason
+        kept = [(self.resolve(x), self.resolve(y), r) for (x, y), r in zip(self.equalities, self.reasons, strict=True)]
+        kept = [k for k in kept if k[0] != k[1]]
+        self.lower_bounds = [(self.resolve(d), r) for d, r in self.lower_bounds]
+        self.equalities, self.reasons = [(x, y) for x, y, _ in kept], [r for _, _, r in kept]
+
+    # ------------------------------------------------------------------------------------------------------- run time
+    def violations(self, values: Mapping[str, int]) -> list[str]:
+        """What the given values of the remaining symbols break, one sentence each."""
+        found = []
+        for name, (low, high) in self.ranges.items():
+            dim = self.solutions.get(name, sym(name))
+            if not free_symbols(dim) <= values.keys():
+                continue
+            value = evaluate(dim, values)
+            what = name if name not in self.solutions else f"{name} = {dim}"
+            if value < low or (high is not None and value > high):
+                found.append(f"{what} is {value}, but must be {f'at least {low}' if high is None else f'{low}..{high}'}")
+            if value % self.multiples.get(name, 1):
+                found.append(f"{what} is {value}, but must be a multiple of {self.multiples[name]}")
+        for (a, b), reason in zip(self.equalities, self.reasons, strict=True):
+            x, y = evaluate(a, values), evaluate(b, values)
+            if x != y:
+                found.append(f"{a} is {x} and {b} is {y}, but they must be equal ({reason})")
+        for dim, reason in self.lower_bounds:
+            if (value := evaluate(dim, values)) < 0:
+                found.append(f"{dim} is {value}, but must not be negative ({reason})")
+        return found
+
+
+def _least_symbol(dim: Dim, least: int) -> tuple[str, int] | None:
+    """(name, k) such that dim >= least exactly if name >= k.
+
+    c*x + k >= v  is  x >= ceil((v - k)/c)  for c > 0;   x//b >= v  is  x >= v*b  for b > 0.
+    """
+    rest = constant_term(dim)
+    pairs = [t for t in terms(dim) if t[1]]
+    if len(pairs) != 1 or len(pairs[0][1]) != 1 or pairs[0][0] < 0:
+        return None
+    c, (atom,) = pairs[0]
+    least = -((rest - least) // c)
+    if isinstance(atom, Symbol):
+        return atom.name, least
+    if atom.name == "floordiv" and isinstance(b := atom.args[1], int) and b > 0:
+        return _least_symbol(atom.args[0], least * b)
+    return None
