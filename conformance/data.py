@@ -76,3 +76,14 @@ def _floats(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], domain
         values = np.where(rng.random(shape) < 0.125, special, values)
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(numpy_dtype(dtype))
+
+
+def flushed(values: Array) -> Array:
+    """Denormal floats replaced by zero of the same sign: what a chip that flushes sees."""
+    if values.dtype.kind not in "fV" or not values.size:
+        return values
+    try:
+        smallest = ml_dtypes.finfo(values.dtype).smallest_normal
+    except ValueError:
+        return values
+    return np.where(np.abs(values) < smallest, np.copysign(values.dtype.type(0), values), values)

@@ -15,6 +15,7 @@ from hwsdk.graph.scalar import SCALAR
 
 from .spec import ALL, FLOATS, LINE, NUMBERS, Make, Spec
 
+STEPPED = frozenset({"floordiv", "mod", "fmod"})
 EXACT = frozenset("add sub mul div neg abs sqrt floor ceil round trunc sign max min fmod mod".split())
 # second operand, for integers and for floats: what keeps the result defined
 SECOND_INTEGER = {"div": "nonzero", "floordiv": "nonzero", "mod": "nonzero", "fmod": "nonzero", "pow": "positive"}
@@ -33,7 +34,8 @@ def _row(name: str) -> Spec:
     op = SCALAR[name]
     dtypes = tuple(d for d in ALL if DTYPES[d].kind in op.kinds)
     function = "" if name in EXACT else name
-    return Spec(name, _unary(name) if op.arity == 1 else _binary(name), dtypes, LINE, function=function)
+    make = _unary(name) if op.arity == 1 else _binary(name)
+    return Spec(name, make, dtypes, LINE, function=function, stepped=name in STEPPED)
 
 
 def _unary(name: str) -> Callable[[Make], Any]:

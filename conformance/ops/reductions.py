@@ -92,7 +92,7 @@ REDUCTIONS = (
     Spec("reduce_keepdims", _keepdims, NUMBERS, PLANE, lambda s: s["n"]),
     Spec("reduce_line", lambda m: m.node("reduce", m.x("x", "n"), kind="sum", axes=(0,), keepdims=False),
          NUMBERS, LINE, lambda s: s["n"]),
-    Spec("softmax", _softmax, ("f32",), FULL_PLANE, _softmax_terms, function="exp"),
+    Spec("softmax", _softmax, ("f32",), FULL_PLANE, _softmax_terms, relative=True, function="exp"),
     *(Spec(f"reduce_window_{k}", _window(k), (*FLOATS, *INTEGERS), WINDOWS, (lambda s: 6) if k == "sum" else None)
       for k in ("sum", "max", "min")),
     Spec("cumulative_sum", _cumulative("sum", False, False), NUMBERS, SMALL, lambda s: s["n"]),

@@ -69,16 +69,25 @@ class Make:
 
 @dataclass(frozen=True)
 class Spec:
-    """`make` returns the outputs.  `terms`: how many terms one result accumulates, for the tolerance; `function`: the
-    numeric function whose stated accuracy counts; `exact`: the result only moves or compares data."""
+    """`make` returns the outputs.  What follows from the operation for the tolerance:
+
+    terms        how many values one result accumulates
+    relative     its error is relative to the result, not to the sum of the magnitudes of its terms
+    function     the numeric function whose stated accuracy counts
+    contraction  operands may be rounded to the target's default precision first
+    stepped      a rounding before a jump (floor of a quotient) decides the result, so the reference works in the
+                 dtype itself
+    """
 
     name: str
     make: Callable[[Make], Any]
     dtypes: tuple[str, ...] = ALL
     sizes: tuple[Sizes, ...] = LINE
     terms: Callable[[Sizes], int] | None = None
+    relative: bool = False
     function: str = ""
     contraction: bool = False
+    stepped: bool = False
 
     def build(self, dtype: str, exact: bool = False) -> tuple[Graph, Make]:
         """The graph for one dtype, with the domains and dtypes of its inputs."""

@@ -1,0 +1,192 @@
+"""L5: real models, compiled once, at ten shapes each, against ONNX Runtime.
+
+The bound follows from the graph: every operation adds its rounding to the noise of its inputs, and the noisiest path
+decides.  An operation that accumulates K terms adds g(K) u (see `tolerance`), any other one u; both runtimes are wrong
+by that much, so the bound is twice the noise times the largest value of the output.
+
+Design choice: shapes are stated here for each model because only some are meaningful to it; sizes 1 and primes are
+always among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hwsdk.dtypes import DTYPES
+from hwsdk.graph.dims import evaluate
+from hwsdk.graph.graph import Graph, Node
+from hwsdk.target_desc import Target
+
+from .data import generator
+from .l3_ops import build
+from .model import Case, Mismatch, Session, Unsupported
+from .tolerance import growth, unit
+
+Array = np.ndarray[Any, Any]
+Inputs = Callable[[np.random.Generator, tuple[int, ...]], dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """`sizes`: what `inputs` turns into arrays, ten of them, the cheapest first."""
+
+    name: str
+    sizes: tuple[tuple[int, ...], ...]
+    inputs: Inputs
+
+
+def _images(name: str) -> Inputs:
+    """Pixels, normalised as these models expect."""
+    return lambda rng, s: {name: rng.uniform(-1, 1, (s[0], 3, s[1], s[2])).astype(np.float32)}
+
+
+def _words(rng: np.random.Generator, s: tuple[int, ...]) -> dict[str, Array]:
+    mask = np.ones(s, np.int64)
+    mask[1::2, max(1, s[1] * 3 // 4) :] = 0
+    return {"input_ids": rng.integers(0, 30522, s), "attention_mask": mask}
+
+
+MODELS = (
+    Model(
+        "surfaces_mlp", tuple((n,) for n in (1, 2, 3, 7, 13, 16, 64, 127, 1009, 4096)),
+        lambda rng, s: {"input": rng.uniform(0, 8, (*s, 4)).astype(np.float32)},
+    ),
+    Model(
+        "attacut_c", tuple((1, n) for n in (1, 2, 3, 7, 13, 16, 64, 127, 251, 512)),
+        lambda rng, s: {"input": rng.integers(0, 139, s)},
+    ),
+    Model(
+        "oww_melspec",
+        ((1, 512), (1, 641), (1, 787), (1, 1280), (2, 1283), (1, 2003), (3, 1601), (1, 8009), (5, 3200), (1, 16000)),
+        lambda rng, s: {"input": (rng.standard_normal(s) * 3000).astype(np.float32)},
+    ),
+    Model(
+        "ppocr_cls", tuple((n, 48, 192) for n in (1, 2, 3, 4, 5, 6, 7, 8, 11, 13)), _images("x"),
+    ),
+    Model(
+        "ppocr_rec",
+        ((1, 48, 8), (1, 48, 17), (1, 48, 31), (2, 48, 16), (1, 48, 64), (1, 48, 97), (3, 48, 13), (1, 48, 131),
+         (1, 48, 211), (1, 48, 320)),
+        _images("x"),
+    ),
+    Model(
+        "minilm_l3_fp32", ((1, 1), (1, 2), (1, 3), (1, 7), (2, 13), (3, 31), (1, 64), (1, 127), (2, 128), (1, 251)),
+        _words,
+    ),
+    Model(
+        "ppocr_det",
+        tuple((b, 32 * h, 32 * w) for b, h, w in (
+            (1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 1, 3), (1, 3, 3), (1, 2, 5), (3, 2, 2), (1, 5, 3), (1, 4, 7), (1, 7, 5)
+        )),
+        _images("x"),
+    ),
+)  # fmt: skip
+
+
+def cases(target: Target) -> list[Case]:
+    """One case per model."""
+    return [Case("L5", model.name, partial(_run, model)) for model in MODELS]
+
+
+def _run(model: Model, session: Session) -> None:
+    from hwsdk.frontends import load
+
+    path, peer = _peer(model.name)
+    graph = load(path)
+    program = build(session, graph)
+    worst = 0.0
+    sizes = model.sizes[: session.shapes]
+    for size in sizes:
+        inputs = model.inputs(generator(session.seed, model.name, size), size)
+        want = dict(zip(graph.output_names, peer.run(list(graph.output_names), inputs)))
+        got = program(inputs)
+        noise = path_noise(graph, inputs, session.device.target)
+        for name, value in zip(graph.output_names, graph.outputs):
+            where = f"output {name} at {'x'.join(map(str, size))}"
+            worst = max(worst, _compare(where, got[name], want[name], noise[value]))
+    if program.compiles != 1:
+        raise Mismatch(f"{program.compiles} compiles for {len(sizes)} shapes, 1 expected")
+    session.measured.update(shapes=len(sizes), error_of_bound=round(worst, 4), compiles=program.compiles)
+
+
+def _peer(name: str) -> tuple[str, Any]:
+    from hwsdk.frontends import catalogue
+
+    try:
+        import onnxruntime
+    except ImportError:
+        raise Unsupported("onnxruntime is not installed: pip install onnxruntime") from None
+    path = str(catalogue.fetch(name))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return path, onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _compare(where: str, got: Array, want: Array, noise: float) -> float:
+    if got.shape != want.shape or got.dtype != want.dtype:
+        raise Mismatch(f"{where}: {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}")
+    if want.dtype.kind != "f":
+        if not np.array_equal(got, want):
+            raise Mismatch(f"{where}: {np.count_nonzero(got != want)} of {want.size} elements differ")
+        return 0.0
+    if not np.array_equal(np.isfinite(got), np.isfinite(want)):
+        raise Mismatch(f"{where}: infinities or NaN in different places")
+    finite = np.isfinite(want)
+    scale = float(np.abs(want[finite]).max(initial=0.0))
+    error = float(np.abs(got[finite].astype(np.float64) - want[finite]).max(initial=0.0))
+    bound = 2 * noise * scale + 1e-30
+    if not error <= bound:
+        raise Mismatch(f"{where}: largest error {error:.3g} of {scale:.3g}, allowed {bound:.3g} ({noise:.3g} of noise)")
+    return error / bound
+
+
+# --------------------------------------------------------------------------------------------------------------- noise
+def path_noise(graph: Graph, inputs: Mapping[str, Array], target: Target) -> dict[str, float]:
+    """Relative noise of every value: the sum of the roundings along the noisiest path to it."""
+    from hwsdk.graph.interpret import bind_symbols
+
+    sizes = bind_symbols(graph, inputs)
+    narrow = target.codegen.default_precision
+    operands = unit(narrow) if narrow and narrow != "f32" else 0.0
+    noise: dict[str, float] = {}
+    for node in graph.nodes:
+        before = max((noise.get(name, 0.0) for name in node.inputs), default=0.0)
+        after = before + _added(graph, node, sizes, operands)
+        for name in node.outputs:
+            noise[name] = after if DTYPES[graph.values[name].dtype].kind == "f" else 0.0
+    return {name: noise.get(name, 0.0) for name in graph.values}
+
+
+EXACT = frozenset(
+    "reshape transpose broadcast_in_dim slice reverse concat pad gather gather_elements gather_nd select max min neg abs"
+    " iota full dims cast sort top_k reduce_window scatter_nd scatter_elements".split()
+)
+
+
+def _added(graph: Graph, node: Node, sizes: Mapping[str, int], operands: float) -> float:
+    if node.op in EXACT and node.attrs.get("kind", "max") == "max":
+        return 0.0
+    u = unit("f32")
+    return growth(max(1, _terms(graph, node, sizes))) * u + (2 * operands if node.op in ("dot_general", "conv") else 0)
+
+
+def _terms(graph: Graph, node: Node, sizes: Mapping[str, int]) -> int:
+    """How many values one result of the node accumulates."""
+    shape = [int(evaluate(d, sizes)) for d in graph.values[node.inputs[0]].shape] if node.inputs else []
+    if node.op == "dot_general":
+        return math.prod(shape[a] for a, _ in node.attrs["contract"])
+    if node.op in ("conv", "conv_transpose"):
+        weight = [int(evaluate(d, sizes)) for d in graph.values[node.inputs[1]].shape]
+        return math.prod(weight[:-1])
+    if node.op == "reduce" and node.attrs["kind"] in ("sum", "prod"):
+        return math.prod(shape[a] for a in node.attrs["axes"])
+    if node.op == "reduce_window" and node.attrs["kind"] == "sum":
+        return math.prod(int(evaluate(d, sizes)) for d in node.attrs["window"])
+    return shape[node.attrs["axis"]] if node.op == "cumulative" and shape else 1

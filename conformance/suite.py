@@ -1,0 +1,30 @@
+"""All cases for a target, by level.
+
+Design choice: a level is a function from target to cases; only the levels asked for are imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from hwsdk.target_desc import Target
+
+from .model import LEVELS, Case
+
+HOMES = {
+    "L0": ("l0_description",),
+    "L1": ("l1_port",),
+    "L2": ("l2_intrinsics",),
+    "L3": ("l3_ops", "l3_onnx"),
+    "L5": ("l5_models",),
+}
+
+
+def collect(target: Target, levels: Sequence[str] = ()) -> list[Case]:
+    """The cases of some levels (default: all)."""
+    found: list[Case] = []
+    for level in levels or LEVELS:
+        for home in HOMES[level]:
+            found += import_module(f".{home}", __package__).cases(target)
+    return found
