@@ -65,9 +65,9 @@ class Constraints:
             self.likely[name] = tuple(sorted({*self.likely.get(name, ()), *likely}))
         return sym(name)
 
-    def _learn(self) -> None:
+    def _learn(self, what: str = "the constraints of a finished graph are fixed") -> None:
         if self.frozen:
-            raise GraphError("the constraints of a finished graph are fixed")
+            raise GraphError(what)
 
     # ------------------------------------------------------------------------------------------------------ questions
     def resolve(self, dim: Dim) -> Dim:
@@ -128,7 +128,7 @@ class Constraints:
         low, high = bounds(gap, self.ranges)
         if (low is not None and low > 0) or (high is not None and high < 0):
             raise GraphError(f"{reason}: {a} and {b} can never be equal")
-        self._learn()
+        self._learn(f"{reason}: {a} and {b} are not known to be equal")
         solved = self._solve(gap)
         if solved is None:
             self.equalities.append((a, b))
@@ -145,11 +145,13 @@ class Constraints:
             return dim
         if high is not None and high < 0:
             raise GraphError(f"{reason}: {dim} is always negative")
-        self._learn()
+        if any(self.equal(dim, d) for d, _ in self.lower_bounds):
+            return dim
+        self._learn(f"{reason}: {dim} is not known to be at least 0")
         bound = _least_symbol(dim, 0)
         if bound is not None:
             self.declare(bound[0], bound[1])
-        elif all(dim != d for d, _ in self.lower_bounds):
+        else:
             self.lower_bounds.append((dim, reason))
         return dim
 

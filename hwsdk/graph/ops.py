@@ -10,10 +10,12 @@ from hwsdk.errors import GraphError, nearest
 from hwsdk.graph.opdef import OpDef
 from hwsdk.graph.ops_contract import CONTRACT
 from hwsdk.graph.ops_elementwise import ELEMENTWISE
+from hwsdk.graph.ops_index import INDEX
 from hwsdk.graph.ops_reduce import REDUCE
+from hwsdk.graph.ops_resize import RESIZE
 from hwsdk.graph.ops_shape import SHAPE
 
-OPS: dict[str, OpDef] = {**ELEMENTWISE, **SHAPE, **REDUCE, **CONTRACT}
+OPS: dict[str, OpDef] = {**ELEMENTWISE, **SHAPE, **INDEX, **REDUCE, **CONTRACT, **RESIZE}
 
 
 def op_def(name: str) -> OpDef:

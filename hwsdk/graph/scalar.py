@@ -189,13 +189,13 @@ def _compute_type(kind: DType, entry: ScalarOp) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------- conversions
-def convert(array: Any, name: str) -> Array:
+def convert(values: Any, name: str) -> Array:
     """The definition of `cast`.
 
     Float to integer truncates and saturates, NaN is 0; to a narrower float rounds to nearest even; integers wrap;
     anything to bool is `!= 0`.
     """
-    array = np.asarray(array)
+    array: Array = np.asarray(values)
     source, target = dtype(from_numpy(array.dtype)), dtype(name)
     to = numpy_dtype(name)
     if source.name == name:
