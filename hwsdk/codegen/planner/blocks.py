@@ -33,11 +33,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Sides:
-    """Full, last and average side of one dim over the blocks of a worker tile."""
+    """One dim over the blocks of a worker tile: a full block, the last one, the average, the average without the first."""
 
     full: Side
     last: Side
     mean: Side
+    rest: Side
     trips: Vector
 
 
@@ -52,11 +53,13 @@ def sides(machine: Machine, tiles: Tiles, dim: str) -> Sides:
 
     full, last = side(block), side(whole - (trips - 1) * block)
 
-    def mean(f: Vector, e: Vector) -> Vector:
-        return (f * (trips - 1) + e) / trips
+    def mean(blocks: Vector) -> Side:
+        def of(f: Vector, e: Vector) -> Vector:
+            return (f * (blocks - 1) + e) / blocks
 
-    average = Side(mean(full.size, last.size), mean(full.granules, last.granules), mean(full.tiles, last.tiles))
-    return Sides(full, last, average, trips)
+        return Side(of(full.size, last.size), of(full.granules, last.granules), of(full.tiles, last.tiles))
+
+    return Sides(full, last, mean(trips), mean(np.maximum(1, trips - 1)), trips)
 
 
 def stays(machine: Machine, tiles: Tiles) -> Mask:

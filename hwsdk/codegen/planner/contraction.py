@@ -23,6 +23,7 @@ from hwsdk.errors import PlanError
 from hwsdk.target_desc.model import Target
 
 DEFAULT = Abilities()
+REFINED = 48  # candidates of a staged nest whose edges are priced exactly
 
 
 def plan(target: Target, problem: Contraction, abilities: Abilities = DEFAULT) -> ContractionSchedule:
@@ -40,10 +41,10 @@ def plan_top(
         for tiles in candidates(machine, problem, abilities):
             fit = fits(machine, problem, tiles, abilities)
             if fit.mask.any():
-                ranked += _least(machine, problem, fit.kept(), count)
+                ranked += _least(machine, problem, fit.kept(), max(count, REFINED))
     if not ranked:
         raise PlanError(_nothing_fits(target, problem))
-    ranked.sort(key=lambda r: r.cycles)
+    ranked = _refined(sorted(ranked, key=lambda r: r.cycles)[: max(count, REFINED)])
     return tuple(r.schedule() for r in ranked[:count])
 
 
@@ -55,7 +56,7 @@ def predict(
     for machine in machines(target, problem):
         if machine.engine.intrinsic == schedule.intrinsic:
             fit = fits(machine, problem, _adapted(machine, problem, schedule), abilities)
-            return float(cost(machine, problem, fit.tiles).cycles[0]) if fit.mask[0] else np.inf
+            return float(cost(machine, problem, fit.tiles, exact=True).cycles[0]) if fit.mask[0] else np.inf
     raise PlanError(f"target {target.name}: no intrinsic {schedule.intrinsic!r} for {problem}")
 
 
@@ -127,6 +128,22 @@ def _least(machine: Machine, problem: Contraction, fit: Fit, count: int) -> list
     costs = cost(machine, problem, fit.tiles)
     ties = costs.cycles * (1 + 1e-7 * fit.tiles.m)
     return [_Ranked(machine, problem, fit, costs, int(i)) for i in np.argsort(ties, kind="stable")[:count]]
+
+
+def _refined(ranked: list[_Ranked]) -> list[_Ranked]:
+    """Price the best candidates of staged nests again, edges apart; the others keep their cost."""
+    batches: dict[int, list[_Ranked]] = {}
+    for r in ranked:
+        batches.setdefault(id(r.fit), []).append(r)
+    refined = []
+    for batch in batches.values():
+        machine, problem, fit = batch[0].machine, batch[0].problem, batch[0].fit
+        if machine.staged:
+            small = fit.pick(np.array([r.index for r in batch]))
+            costs = cost(machine, problem, small.tiles, exact=True)
+            batch = [_Ranked(machine, problem, small, costs, i) for i in range(len(batch))]
+        refined += batch
+    return sorted(refined, key=lambda r: r.cycles)
 
 
 def _adapted(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Tiles:

@@ -42,8 +42,8 @@ class Cost:
         return max(self.parts, key=lambda x: self.parts[x][i])
 
 
-def cost(machine: Machine, problem: Contraction, tiles: Tiles) -> Cost:
-    """Cost every candidate."""
+def cost(machine: Machine, problem: Contraction, tiles: Tiles, exact: bool = False) -> Cost:
+    """Cost every candidate; exact: price full and last blocks of a staged nest separately."""
     parts: dict[str, Vector] = {}
     hidden: dict[str, float] = {}
     shared: dict[str, Vector] = {}
@@ -51,7 +51,7 @@ def cost(machine: Machine, problem: Contraction, tiles: Tiles) -> Cost:
     work = block_time(machine, problem, tiles, _whole(machine, tiles))
     exposed = np.zeros(len(tiles))
     if machine.staged:
-        pipe = pipeline(machine, problem, tiles)
+        pipe = pipeline(machine, problem, tiles, exact)
         parts[engine.unit], parts["copies"] = pipe.engine_busy, pipe.copies_busy
         base = pipe.cycles
     else:

@@ -7,8 +7,10 @@ not fit it costs traffic.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwsdk.codegen.planner.levels import Machine
 from hwsdk.codegen.planner.problem import Abilities, Contraction
@@ -28,7 +30,11 @@ class Fit:
     registers: Vector  # bytes of one register tile
 
     def kept(self) -> Fit:
-        return Fit(self.mask[self.mask], self.tiles.where(self.mask), self.used[self.mask], self.registers[self.mask])
+        return self.pick(self.mask)
+
+    def pick(self, which: NDArray[Any]) -> Fit:
+        """Some of the candidates, by mask or index."""
+        return Fit(self.mask[which], self.tiles.where(which), self.used[which], self.registers[which])
 
 
 def fits(machine: Machine, problem: Contraction, tiles: Tiles, abilities: Abilities) -> Fit:

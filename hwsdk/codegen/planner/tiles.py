@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +48,9 @@ class Tiles:
         m, n, k = np.minimum(m, pm), np.minimum(n, pn), np.minimum(k, pk)
         return cls(pm, pn, pk, m, n, k, np.minimum(mr, m), np.minimum(nr, n), order, register_order, buffers)
 
-    def where(self, mask: Mask) -> Tiles:
-        """The candidates for which `mask` holds."""
-        changes = {name: getattr(self, name)[mask] for name in (*FIELDS, "chains", "occupancy") if self.has(name)}
+    def where(self, which: NDArray[Any]) -> Tiles:
+        """Some of the candidates, by mask or index."""
+        changes = {name: getattr(self, name)[which] for name in (*FIELDS, "chains", "occupancy") if self.has(name)}
         return replace(self, **changes)
 
     def has(self, name: str) -> bool:
