@@ -45,6 +45,11 @@ VERBS: dict[str, tuple[Any, ...]] = {
 _TYPES = {verb: ctypes.CFUNCTYPE(_I32, _P, *types) for verb, types in VERBS.items()}
 
 
+def verb_type(verb: str) -> Any:
+    """The C function type of a verb."""
+    return _TYPES[verb]
+
+
 class RalStruct(ctypes.Structure):
     """`hwsdk_ral` of the header."""
 
@@ -151,15 +156,14 @@ class LibraryPort(Ral):
         self._struct: RalStruct | None = None
         self._name = path.name
 
-    @property
-    def struct(self) -> RalStruct:
-        """The structure of the open device."""
+    def c_struct(self) -> RalStruct:
+        """The library's own structure of the open device."""
         if self._struct is None:
             raise PortError("call", self._name, "the device is not open")
         return self._struct
 
     def _call(self, verb: str, *args: Any) -> None:
-        struct = self.struct
+        struct = self.c_struct()
         if getattr(struct, verb)(struct.context, *args):
             raise PortError(verb, self._name, self.last_error() or "no message")
 
@@ -252,6 +256,6 @@ class LibraryPort(Ral):
         self._call("end", stream)
 
     def last_error(self) -> str:
-        struct, text = self.struct, ctypes.create_string_buffer(1024)
+        struct, text = self.c_struct(), ctypes.create_string_buffer(1024)
         struct.last_error(struct.context, text, len(text))
         return text.value.decode(errors="replace")

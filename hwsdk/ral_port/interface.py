@@ -54,6 +54,7 @@ class Ral(abc.ABC):
     """One open device.  Methods may be called from several threads at once."""
 
     version: int = RAL_VERSION
+    _c_struct: Any = None
 
     @abc.abstractmethod
     def open(self, device: int = 0) -> None:
@@ -140,6 +141,17 @@ class Ral(abc.ABC):
     def last_error(self) -> str:
         """The driver's message for the last failed call of this thread, or an empty text."""
         return ""
+
+    def c_struct(self) -> Any:
+        """The C form of this port (`hwsdk_ral` of the header, as a ctypes structure): made of the methods above.
+
+        Ask again after the number of threads changed; a structure stays valid as long as the port is open.
+        """
+        if self._c_struct is None:
+            from hwsdk.ral_port.c_abi import as_struct
+
+            self._c_struct = as_struct(self)
+        return self._c_struct
 
     def __enter__(self) -> Ral:
         return self

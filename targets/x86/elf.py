@@ -241,7 +241,7 @@ class Image:
         self,
         objects: Sequence[ObjectFile],
         globals_: Mapping[str, tuple[int, int]],
-        wanted: Mapping[tuple[int, int] | str, int],
+        wanted: Mapping[tuple[int, int], int],
         starts: tuple[int, int, int, int],
         resolve: Callable[[str], int | None],
     ) -> None:
@@ -251,6 +251,7 @@ class Image:
                 if section.offset >= 0 and section.data is not None:
                     memory[section.offset : section.offset + section.size] = section.data
         values = [_symbol_values(o, globals_, i, objects, self._base, resolve) for i, o in enumerate(objects)]
+        outside = {k for k in wanted if _is_outside(objects[k[0]], k[1], globals_)}
         slots = {key: starts[0] + i * _SLOT for key, i in wanted.items()}
         for (number, index), offset in slots.items():
             memory[offset : offset + 8] = np.frombuffer(_JUMP, np.uint8)
@@ -258,7 +259,7 @@ class Image:
         for i, object_ in enumerate(objects):
             for target, rela in object_.relocations:
                 if object_.sections[target].offset >= 0:
-                    _relocate(memory, self._base, object_, i, target, rela, values[i], slots)
+                    _relocate(memory, self._base, object_, i, target, rela, values[i], slots, outside)
         self.symbols = {name: int(values[o][s]) for name, (o, s) in globals_.items()}
         _protect(self._base, (0, starts[1]), mmap.PROT_READ | mmap.PROT_EXEC)
         _protect(self._base, (starts[1], starts[2]), mmap.PROT_READ)
@@ -291,6 +292,12 @@ def _global_symbols(objects: Sequence[ObjectFile]) -> dict[str, tuple[int, int]]
     return found
 
 
+def _is_outside(object_: ObjectFile, index: int, globals_: Mapping[str, tuple[int, int]]) -> bool:
+    """Is it a symbol of the C library?"""
+    undefined = object_.symbols["section"][index] == _UNDEFINED
+    return bool(undefined) and object_.symbol_name(index) not in globals_
+
+
 def _wanted_slots(
     objects: Sequence[ObjectFile], globals_: Mapping[str, tuple[int, int]]
 ) -> dict[tuple[int, int], int]:
@@ -298,13 +305,13 @@ def _wanted_slots(
     wanted: dict[tuple[int, int], int] = {}
     for number, object_ in enumerate(objects):
         for _, rela in object_.relocations:
+            table = np.isin(rela["type"], _THROUGH_SLOT)
             near = np.isin(rela["type"], (_PC32, _PLT32))
-            outside = near & (object_.symbols["section"][rela["symbol"]] == _UNDEFINED)
-            for index in np.unique(rela["symbol"][outside | np.isin(rela["type"], _THROUGH_SLOT)]):
-                key = (number, int(index))
-                table = np.isin(rela["type"][rela["symbol"] == index], _THROUGH_SLOT).any()
-                if table or object_.symbol_name(int(index)) not in globals_:
-                    wanted.setdefault(key, len(wanted))
+            for index in np.unique(rela["symbol"][table]):
+                wanted.setdefault((number, int(index)), len(wanted))
+            for index in np.unique(rela["symbol"][near]):
+                if _is_outside(object_, int(index), globals_):
+                    wanted.setdefault((number, int(index)), len(wanted))
     return wanted
 
 
@@ -313,8 +320,8 @@ def _place(objects: Sequence[ObjectFile], slot_bytes: int) -> tuple[int, int, in
     end, ends = 0, []
     for group in range(3):
         for object_ in objects:
-            targets = [s for s in object_.sections if s.flags & _ALLOC and s.name != ".eh_frame" and s.group == group]
-            for section in targets:
+            members = [s for s in object_.sections if s.flags & _ALLOC and s.name != ".eh_frame" and s.group == group]
+            for section in members:
                 section.offset = -(-end // section.align) * section.align
                 end = section.offset + section.size
         if group == 0:
@@ -369,6 +376,7 @@ def _relocate(
     rela: np.ndarray,  # type: ignore[type-arg]
     values: np.ndarray,  # type: ignore[type-arg]
     slots: Mapping[tuple[int, int], int],
+    outside: set[tuple[int, int]],
 ) -> None:
     section = object_.sections[target]
     for kind in np.unique(rela["type"]):
@@ -379,7 +387,8 @@ def _relocate(
         if np.any(rows["offset"] > np.uint64(max(section.size - width, 0))) or section.size < width:
             raise ElfError(f"{object_.label}: a relocation lies outside {section.name}")
         places = rows["offset"].astype(np.int64) + section.offset
-        goals = _goals(int(kind), rows, number, base, values, slots)
+        used = slots if kind in _THROUGH_SLOT else {k: v for k, v in slots.items() if k in outside}
+        goals = _goals(int(kind), rows, number, base, values, used)
         with np.errstate(over="ignore"):
             result = goals + rows["addend"]
             if kind in _RELATIVE:
