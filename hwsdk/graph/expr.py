@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 
 from hwsdk.errors import GraphError
 
-NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_.$]*\Z")
+NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*(?:\.[A-Za-z0-9_$]+)*\Z")
 _INFIX = {"floordiv": "//", "mod": "%"}
 _TRUTHS = ("ge", "eq")  # atoms whose value is 0 or 1, so that x*x is x
 OPS = frozenset(("floordiv", "mod", "ceildiv", "min", "max", "ge", "eq"))

@@ -15,7 +15,7 @@ from hwsdk.errors import GraphError, nearest
 from hwsdk.graph import expr
 from hwsdk.graph.expr import Dim
 
-_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_$][A-Za-z0-9_.$]*)|(//|[-+*%(),]))")
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_$][A-Za-z0-9_$]*(?:\.[A-Za-z0-9_$]+)*)|(//|[-+*%(),]))")
 _MAX_DEPTH = 60
 _FUNCTIONS: dict[str, Callable[..., Dim]] = {
     **expr.BUILD, "gt": expr.gt, "le": expr.le, "lt": expr.lt, "ne": expr.ne, "both": expr.both,
