@@ -1,0 +1,195 @@
+"""Outlined bodies, intrinsics and syncs in LLVM text.
+
+Design choice: an outlined body becomes a function of exactly what is free in it (pointers, integers, scalar values).
+What is known about those (constants, ranges) belongs to the identity of the function, so a body that is reached with
+different knowledge is emitted again rather than emitted wrongly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hwsdk.codegen.llvm_index import Leaf, as_int, constant, lane_dependent, single
+from hwsdk.codegen.llvm_scan import buffer_indices, free_in
+from hwsdk.codegen.llvm_state import Place, State, Val
+from hwsdk.codegen.llvm_text import Function
+from hwsdk.codegen.llvm_types import cell_type, value_type, vector
+from hwsdk.codegen.loop_ir import Intrin, Outline, Sync, Value, View
+from hwsdk.graph.dims import free_symbols
+
+if TYPE_CHECKING:
+    from hwsdk.codegen.llvm_emit import Emitter
+
+
+# ---------------------------------------------------------------------------------------------------------- outlines
+def emit_outline(outer: Emitter, stmt: Outline) -> None:
+    """A call of the function for this body, or the body itself where it touches registers of the caller."""
+    s = outer.s
+    free = free_in(stmt.body)
+    places = {n: s.place(n) for n in free.buffers}
+    if s.lanes or any(p.width for p in places.values()):
+        with s.iteration():
+            outer.body(stmt.body)
+        return
+    names = dict(free.names)
+    for p in places.values():
+        for i in buffer_indices(p.buffer):
+            names.update((n, None) for n in sorted(free_symbols(i)))
+    call = _Call(outer, stmt)
+    for name in names:
+        call.bind_name(name)
+    for name, place in places.items():
+        call.bind_place(name, place)
+    if outer.workspace:
+        call.param("ptr", outer.workspace, "workspace")
+    call.finish()
+    for name in places:
+        s.touch(name)
+
+
+class _Call:
+    """One use of an outlined body: what it passes and what its function may assume."""
+
+    def __init__(self, outer: Emitter, stmt: Outline) -> None:
+        self.outer = outer
+        self.stmt = stmt
+        self.params: list[tuple[str, str]] = []
+        self.args: list[str] = []
+        self.key: list[Any] = [stmt.name]
+        self.names: dict[str, tuple[str, Any]] = {}
+        self.lets: dict[str, Val] = {}
+        self.places: dict[str, tuple[Place, str]] = {}
+
+    def param(self, kind: str, text: str, hint: str) -> str:
+        name = f"%a{len(self.params)}"
+        self.params.append((kind, name))
+        self.args.append(f"{kind} {text}")
+        self.key.append((hint, kind))
+        return name
+
+    def bind_name(self, name: str) -> None:
+        s = self.outer.s
+        poly = s.index.names.get(name)
+        if poly is not None and not lane_dependent(poly):
+            known = as_int(poly)
+            if known is not None:
+                self.key.append((name, known))
+                self.names[name] = ("constant", known)
+            else:
+                span = s.index.range(poly)
+                self.key.append(span)
+                self.names[name] = (self.param("i64", s.index.scalar(poly), name), span)
+        let = s.lets.get(name)
+        if let is not None:
+            text = self.param(let.type, let.text, name) if let.text.startswith("%") else let.text
+            self.key.append(text)
+            self.lets[name] = Val(text, let.dtype, let.lanes)
+
+    def bind_place(self, name: str, place: Place) -> None:
+        self.key.append((place.buffer, place.align))
+        self.places[name] = (place, self.param("ptr", place.pointer, name))
+
+    def finish(self) -> None:
+        module = self.outer.s.module
+        key = tuple(self.key)
+        name = module.outlined.get(key)
+        if name is None:
+            same = sum(1 for k in module.outlined if k[0] == self.stmt.name)  # type: ignore[index]
+            name = f"{module.kernel.name}.{self.stmt.name}" + (f".{same}" if same else "")
+            module.outlined[key] = name
+            module.texts.append(self._function(name))
+        self.outer.s.f.do(f"call fastcc void @{name}({', '.join(self.args)})")
+
+    def _function(self, name: str) -> str:
+        outer = self.outer
+        function = Function(name, self.params, "nounwind noinline", "internal fastcc")
+        inner = State(function, outer.s.module)
+        for n, (text, what) in self.names.items():
+            inner.index.names[n] = constant(what) if text == "constant" else single(Leaf(text, 0, what))
+        inner.lets.update(self.lets)
+        workspace = self.params[-1][1] if outer.workspace else ""
+        emitter = type(outer)(inner, outer.layout, outer.indexed, workspace)
+        for place, text in self.places.values():
+            emitter.memory_place(place.buffer, text, place.align)
+        emitter.body(self.stmt.body)
+        return function.text()
+
+
+# -------------------------------------------------------------------------------------------------------- intrinsics
+def emit_intrinsic(outer: Emitter, stmt: Intrin) -> None:
+    """One use of an intrinsic of the target: registers go in and out as SSA values, memory as pointers."""
+    from hwsdk.intrinsics import emit_llvm
+
+    s = outer.s
+    if s.lanes:
+        raise s.error(f"intrinsic {stmt.name} stands inside a vector loop")
+    values = {name: _operand(outer, stmt, name, o) for name, o in stmt.operands}
+    values |= {name: s.index.scalar(s.index.poly(d)) for name, d in stmt.dims}
+    lines, results = emit_llvm(s.target, stmt.name, values, s.f.fresh)
+    s.f.current.lines += [line if line.startswith("  ") else f"  {line.strip()}" for line in lines]
+    for name, o in stmt.operands:
+        if isinstance(o, View):
+            s.touch(o.buffer)
+            if name in results:
+                _write_operand(outer, stmt, name, o, results[name])
+
+
+def _operand(outer: Emitter, stmt: Intrin, name: str, o: View | Value | Any) -> str:
+    s = outer.s
+    if isinstance(o, Value):
+        return outer.values.emit(o).text
+    if not isinstance(o, View):
+        return _integer_operand(outer, stmt, name, o)
+    place = s.place(o.buffer)
+    if not place.width:
+        return outer.memory.address(place, s.offset(place, o.index))
+    at, items, kind = _register_elements(outer, stmt, name, o)
+    text = outer.memory.read_elements(place, at, items if kind.startswith("<") else 0)
+    element = cell_type(place.buffer.dtype)
+    have = vector(element, items if kind.startswith("<") else 0)
+    return text if have == kind or text == "poison" else s.f.op(f"bitcast {have} {text} to {kind}")
+
+
+def _integer_operand(outer: Emitter, stmt: Intrin, name: str, index: Any) -> str:
+    """A scalar or immediate, in the operand's own integer type."""
+    s = outer.s
+    operand = s.target.intrinsic(stmt.name).operands[name]
+    p = s.index.poly(index)
+    text = s.index.scalar(p)
+    if as_int(p) is not None:
+        return text
+    kind = value_type(operand.dtype)
+    return text if kind == "i64" else s.casts.convert(text, "i64", operand.dtype, 0)
+
+
+def _register_elements(outer: Emitter, stmt: Intrin, name: str, view: View) -> tuple[list[int], int, str]:
+    from hwsdk.intrinsics import natural_type
+
+    s = outer.s
+    kind = natural_type(s.target, stmt.name, name)
+    items = int(kind[1:].split(" ", 1)[0]) if kind.startswith("<") else 1
+    place = s.place(view.buffer)
+    first = as_int(s.offset(place, view.index))
+    if first is None:
+        raise s.error(f"operand {name} of {stmt.name}: register buffer {view.buffer} needs constant indices")
+    return list(range(first, first + items)), items, kind
+
+
+def _write_operand(outer: Emitter, stmt: Intrin, name: str, view: View, text: str) -> None:
+    place = outer.s.place(view.buffer)
+    at, items, kind = _register_elements(outer, stmt, name, view)
+    lanes = items if kind.startswith("<") else 0
+    have = vector(cell_type(place.buffer.dtype), lanes)
+    if have != kind:
+        text = outer.s.f.op(f"bitcast {kind} {text} to {have}")
+    outer.memory.write_elements(place, at, text, lanes)
+
+
+def emit_sync(outer: Emitter, stmt: Sync) -> None:
+    """The target's own text for a sync; nothing where a core sees its own writes in order."""
+    sync = outer.s.target.syncs.get(stmt.name)
+    if sync is None:
+        raise outer.s.error(f"target {outer.s.target.name} has no sync {stmt.name!r}")
+    for line in sync.emit.get("llvm", "").replace("{pending}", str(stmt.pending)).splitlines():
+        if line.strip():
+            outer.s.f.do(line.strip())

@@ -1,0 +1,322 @@
+"""Loads and stores: a buffer element, or one per lane, by how the index depends on the lane.
+
+Design choice: the linear offset decides everything.  Its coefficient of the lane number is 0 (one scalar for all lanes),
+1 (a vector access) or something else (element by element).  Memory under a false condition is never touched: per lane
+by masked accesses, for a whole access by reading a block of zeros instead (a select of the pointer, no branch).
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from hwsdk.codegen.llvm_casts import suffix
+from hwsdk.codegen.llvm_index import Poly, add, as_int, constant, lane_dependent, multiply
+from hwsdk.codegen.llvm_state import ZERO_BYTES, Place, State, Val
+from hwsdk.codegen.llvm_types import NARROW, cell_type, splat_text, stored_type, value_type, vector
+from hwsdk.dtypes import dtype
+
+
+class Memory:
+    """Emits accesses into the function of `state`."""
+
+    def __init__(self, state: State) -> None:
+        self.s = state
+        self.f = state.f
+
+    # ------------------------------------------------------------------------------------------------ classification
+    def lane_stride(self, offset: Poly) -> tuple[Poly, int | None]:
+        """(offset of lane 0, distance between lanes), the distance None if it is not one constant."""
+        uniform: dict[object, int] = {}
+        stride = 0
+        for m, c in offset.items():
+            if all(leaf.kind == "scalar" for leaf in m):
+                uniform[m] = c
+            elif len(m) == 1 and m[0].kind == "lane":
+                stride += c
+            else:
+                return self._stride_by_lane(offset)
+        return uniform, stride  # type: ignore[return-value]
+
+    def _stride_by_lane(self, offset: Poly) -> tuple[Poly, int | None]:
+        """The same by looking at every lane: divisions of the lane number often come out even."""
+        if any(leaf.kind == "vector" and leaf.op is None for m in offset for leaf in m):
+            return offset, None
+        lanes = [self.s.index.at_lane(offset, i) for i in range(self.s.lanes)]
+        steps = {as_int(add(b, a, -1)) for a, b in zip(lanes, lanes[1:])}
+        return lanes[0], steps.pop() if len(steps) == 1 else None
+
+    def align_of(self, place: Place, offset: Poly) -> int:
+        """Provable alignment in bytes of an element at this offset."""
+        size = place.element_bytes
+        known = place.align
+        for c in offset.values():
+            known = gcd(known, c * size)
+        return max(known, 1)
+
+    def address(self, place: Place, offset: Poly) -> str:
+        return self.s.index.pointer(place.pointer, multiply(offset, constant(place.element_bytes)))
+
+    # --------------------------------------------------------------------------------------------------------- load
+    def load(self, name: str, index: tuple[object, ...], where: Val | None) -> Val:
+        """The value of LoopIR's Load."""
+        place = self.s.place(name)
+        offset = self.s.offset(place, index)
+        if place.width:
+            return self._masked_value(self.read_cells(place, offset), where)
+        start, stride = self.lane_stride(offset) if self.s.lanes else (offset, 0)
+        if stride == 0:
+            return self._load_uniform(place, start, where)
+        if stride == 1:
+            return self._load_vector(place, start, where)
+        return self._gather(place, offset, start, stride, where)
+
+    def _value(self, stored: str, place: Place, lanes: int) -> Val:
+        name = place.buffer.dtype
+        return Val(self.s.casts.from_stored(stored, name, lanes), name, lanes)
+
+    def _masked_value(self, v: Val, where: Val | None) -> Val:
+        """v where the condition holds, else zero."""
+        if where is None:
+            return v
+        lanes = max(v.lanes, where.lanes)
+        v, where = self.s.splat(v, lanes), self.s.splat(where, lanes)
+        element = value_type(v.dtype)
+        text = self.s.casts.select(where.text, v.text, vector_zero(element, lanes), element, lanes)
+        return Val(text, v.dtype, lanes)
+
+    def _guarded_pointer(self, pointer: str, condition: str | None) -> str:
+        """The pointer, or zeros to read instead."""
+        if condition is None:
+            return pointer
+        return self.f.op(f"select i1 {condition}, ptr {pointer}, ptr {self.s.module.zero_name}")
+
+    def _load_uniform(self, place: Place, offset: Poly, where: Val | None) -> Val:
+        condition, lane_where = self._scalar_condition(where)
+        pointer = self._guarded_pointer(self.address(place, offset), condition)
+        kind = stored_type(place.buffer.dtype)
+        align = self.align_of(place, offset)
+        loaded = self._value(self.f.op(f"load {kind}, ptr {pointer}, align {align}"), place, 0)
+        return self._masked_value(loaded, lane_where) if lane_where is not None else loaded
+
+    def _scalar_condition(self, where: Val | None) -> tuple[str | None, Val | None]:
+        """(whether to touch memory at all, the condition per lane) of an access that all lanes share."""
+        if where is not None and not where.lanes:
+            if self.s.divergent and self.s.mask is not None:
+                some = self.s.any_lane(self.s.mask, self.s.lanes)
+                return self.f.op(f"and i1 {some}, {where.text}"), None
+            return where.text, None
+        mask = where.text if where is not None else None
+        if self.s.divergent or mask is not None:
+            mask = self.s.both(mask, self.s.mask, self.s.lanes)
+        return (None if mask is None else self.s.any_lane(mask, self.s.lanes)), where
+
+    def _lane_mask(self, where: Val | None) -> tuple[str | None, str | None]:
+        """(mask per lane, condition of the whole access)."""
+        if where is None:
+            return self.s.mask, None
+        if where.lanes:
+            return self.s.both(self.s.mask, where.text, self.s.lanes), None
+        if self.s.mask is None:
+            return None, where.text
+        lanes = self.s.lanes
+        zero = vector_zero("i1", lanes)
+        return self.f.op(f"select i1 {where.text}, <{lanes} x i1> {self.s.mask}, <{lanes} x i1> {zero}"), None
+
+    def _load_vector(self, place: Place, offset: Poly, where: Val | None) -> Val:
+        lanes = self.s.lanes
+        element = stored_type(place.buffer.dtype)
+        kind = vector(element, lanes)
+        align = self.align_of(place, offset)
+        mask, condition = self._lane_mask(where)
+        if condition is not None and lanes * place.element_bytes > ZERO_BYTES:
+            mask, condition = self.s.splat(Val(condition, "bool"), lanes).text, None
+        pointer = self._guarded_pointer(self.address(place, offset), condition)
+        if mask is None:
+            return self._value(self.f.op(f"load {kind}, ptr {pointer}, align {align}"), place, lanes)
+        zero = vector_zero(element, lanes)
+        call = f"@llvm.masked.load.{suffix(element, lanes)}.p0"
+        args = f"ptr align {align} {pointer}, <{lanes} x i1> {mask}, {kind} {zero}"
+        return self._value(self.f.op(f"call {kind} {call}({args})"), place, lanes)
+
+    def _lane_pointers(self, place: Place, offset: Poly, start: Poly, stride: int | None) -> list[tuple[str, int]]:
+        """Address and alignment of every lane."""
+        out = []
+        for lane in range(self.s.lanes):
+            if stride is not None:
+                at = add(start, constant(stride * lane))
+            else:
+                at = self.s.index.at_lane(offset, lane)
+            out.append((self.address(place, at), self.align_of(place, at)))
+        return out
+
+    def _pointer_vector(self, pointers: list[tuple[str, int]]) -> str:
+        vec = "poison"
+        for lane, (pointer, _) in enumerate(pointers):
+            vec = self.f.op(f"insertelement <{len(pointers)} x ptr> {vec}, ptr {pointer}, i64 {lane}")
+        return vec
+
+    def _gather(self, place: Place, offset: Poly, start: Poly, stride: int | None, where: Val | None) -> Val:
+        lanes = self.s.lanes
+        element = stored_type(place.buffer.dtype)
+        kind = vector(element, lanes)
+        mask, condition = self._lane_mask(where)
+        pointers = self._lane_pointers(place, offset, start, stride)
+        if mask is not None:
+            align = min(a for _, a in pointers)
+            args = f"<{lanes} x ptr> align {align} {self._pointer_vector(pointers)}, <{lanes} x i1> {mask}"
+            name = f"@llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
+            loaded = self.f.op(f"call {kind} {name}({args}, {kind} {vector_zero(element, lanes)})")
+            return self._value(loaded, place, lanes)
+        vec = "poison"
+        for lane, (pointer, align) in enumerate(pointers):
+            one = self.f.op(f"load {element}, ptr {self._guarded_pointer(pointer, condition)}, align {align}")
+            vec = self.f.op(f"insertelement {kind} {vec}, {element} {one}, i64 {lane}")
+        return self._value(vec, place, lanes)
+
+    # -------------------------------------------------------------------------------------------------------- store
+    def store(self, name: str, index: tuple[object, ...], value: Val, where: Val | None) -> None:
+        """LoopIR's Store.  A condition that is one bit must have become a branch before."""
+        place = self.s.place(name)
+        offset = self.s.offset(place, index)
+        self.s.touch(name)
+        if place.width:
+            self._write_cells(place, offset, value, where)
+            return
+        start, stride = self.lane_stride(offset) if self.s.lanes else (offset, 0)
+        lanes = self.s.lanes if stride != 0 else 0
+        if stride == 0:
+            self._store_uniform(place, start, value)
+            return
+        mask, _ = self._lane_mask(where)
+        stored = self.s.casts.to_stored(self.s.splat(value, lanes).text, value.dtype, lanes)
+        element = stored_type(value.dtype)
+        if stride == 1:
+            self._store_vector(place, start, stored, mask)
+        else:
+            self._scatter(self._lane_pointers(place, offset, start, stride), stored, element, mask)
+
+    def _store_uniform(self, place: Place, offset: Poly, value: Val) -> None:
+        """All lanes write one element: the last of them."""
+        text = value.text
+        if value.lanes:
+            text = self._last_lane(value)
+        stored = self.s.casts.to_stored(text, value.dtype, 0)
+        pointer, align = self.address(place, offset), self.align_of(place, offset)
+        self.f.do(f"store {stored_type(value.dtype)} {stored}, ptr {pointer}, align {align}")
+
+    def _last_lane(self, value: Val) -> str:
+        lanes = value.lanes
+        if self.s.mask is None:
+            return self.f.op(f"extractelement {value.type} {value.text}, i64 {lanes - 1}")
+        bits = self.f.op(f"bitcast <{lanes} x i1> {self.s.mask} to i{lanes}")
+        zeros = self.f.op(f"call i{lanes} @llvm.ctlz.i{lanes}(i{lanes} {bits}, i1 false)")
+        lane = self.f.op(f"sub i{lanes} {lanes - 1}, {zeros}")
+        return self.f.op(f"extractelement {value.type} {value.text}, i{lanes} {lane}")
+
+    def _store_vector(self, place: Place, offset: Poly, stored: str, mask: str | None) -> None:
+        lanes = self.s.lanes
+        element = stored_type(place.buffer.dtype)
+        kind = vector(element, lanes)
+        pointer, align = self.address(place, offset), self.align_of(place, offset)
+        if mask is None:
+            self.f.do(f"store {kind} {stored}, ptr {pointer}, align {align}")
+            return
+        args = f"{kind} {stored}, ptr align {align} {pointer}, <{lanes} x i1> {mask}"
+        self.f.do(f"call void @llvm.masked.store.{suffix(element, lanes)}.p0({args})")
+
+    def _scatter(self, pointers: list[tuple[str, int]], stored: str, element: str, mask: str | None) -> None:
+        lanes = len(pointers)
+        kind = vector(element, lanes)
+        if mask is not None:
+            align = min(a for _, a in pointers)
+            args = f"{kind} {stored}, <{lanes} x ptr> align {align} {self._pointer_vector(pointers)}, <{lanes} x i1> {mask}"
+            self.f.do(f"call void @llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0({args})")
+            return
+        for lane, (pointer, align) in enumerate(pointers):
+            one = self.f.op(f"extractelement {kind} {stored}, i64 {lane}")
+            self.f.do(f"store {element} {one}, ptr {pointer}, align {align}")
+
+    # ------------------------------------------------------------------------------------------------------ registers
+    def elements(self, place: Place, offset: Poly) -> list[int]:
+        """Constant element offsets: one, or one per lane."""
+        lanes = self.s.lanes if lane_dependent(offset) else 1
+        polys = [self.s.index.at_lane(offset, i) for i in range(lanes)] if lane_dependent(offset) else [offset]
+        found = [as_int(p) for p in polys]
+        if any(x is None for x in found):
+            raise self.s.error(f"register buffer {place.buffer.name} needs constant indices")
+        return [x for x in found if x is not None]
+
+    def cell(self, place: Place, number: int) -> str:
+        return self.s.cells.read((place.buffer.name, number)) or "poison"
+
+    def read_cells(self, place: Place, offset: Poly) -> Val:
+        lanes = self.s.lanes if lane_dependent(offset) else 0
+        text = self.read_elements(place, self.elements(place, offset), lanes)
+        name = place.buffer.dtype
+        return Val(self.s.casts.widen(text, name, lanes) if name in NARROW else text, name, lanes)
+
+    def read_elements(self, place: Place, at: list[int], lanes: int) -> str:
+        """Elements of the buffer as one value in register form."""
+        width = place.width
+        if self._whole_cell(place, at):
+            return self.cell(place, at[0] // width)
+        element = cell_type(place.buffer.dtype)
+        out = "poison"
+        for i, position in enumerate(at):
+            one = self._element(place, position, element)
+            out = self.f.op(f"insertelement {vector(element, lanes)} {out}, {element} {one}, i64 {i}") if lanes else one
+        return out
+
+    def _whole_cell(self, place: Place, at: list[int]) -> bool:
+        width = place.width
+        return len(at) == width and at[0] % width == 0 and all(b - a == 1 for a, b in zip(at, at[1:]))
+
+    def _element(self, place: Place, position: int, element: str) -> str:
+        whole = self.cell(place, position // place.width)
+        if place.width == 1:
+            return whole
+        return self.f.op(f"extractelement <{place.width} x {element}> {whole}, i64 {position % place.width}")
+
+    def _write_cells(self, place: Place, offset: Poly, value: Val, where: Val | None) -> None:
+        at = self.elements(place, offset)
+        lanes = self.s.lanes if lane_dependent(offset) else 0
+        text = self._last_lane(value) if value.lanes and not lanes else self.s.splat(value, lanes).text
+        if value.dtype in NARROW:
+            text = self.s.casts.narrow(text, value.dtype, lanes)
+        mask, condition = self._lane_mask(where)
+        if (lanes and mask is not None) or condition is not None:
+            kind = vector(cell_type(value.dtype), lanes)
+            old = self.read_elements(place, at, lanes)
+            test = f"i1 {condition}" if condition is not None else f"<{lanes} x i1> {mask}"
+            text = text if old == "poison" else self.f.op(f"select {test}, {kind} {text}, {kind} {old}")
+        self.write_elements(place, at, text, lanes)
+
+    def write_elements(self, place: Place, at: list[int], text: str, lanes: int) -> None:
+        """Puts a value in register form into the buffer."""
+        width, name = place.width, place.buffer.name
+        if self._whole_cell(place, at):
+            self.s.cells.write((name, at[0] // width), text)
+            return
+        element = cell_type(place.buffer.dtype)
+        for i, position in enumerate(at):
+            one = self.f.op(f"extractelement {vector(element, lanes)} {text}, i64 {i}") if lanes else text
+            if width > 1:
+                old = self.cell(place, position // width)
+                lane = position % width
+                one = self.f.op(f"insertelement <{width} x {element}> {old}, {element} {one}, i64 {lane}")
+            self.s.cells.write((name, position // width), one)
+
+
+def vector_zero(element: str, lanes: int) -> str:
+    """Zero of a value type or a stored type."""
+    if lanes:
+        return "zeroinitializer"
+    return {"i1": "false", "float": "0.0", "double": "0.0"}.get(element, "0")
+
+
+def register_align(place: Place) -> int:
+    """Alignment of the stack copy of a buffer."""
+    return max(place.buffer.align_bytes, dtype(place.buffer.dtype).size_bytes, 64)
+
+
+__all__ = ["Memory", "register_align", "splat_text", "vector_zero"]
