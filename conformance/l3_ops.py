@@ -127,6 +127,7 @@ def tolerance(spec: Spec, dtype: str, result: str, target: Target, sizes: Sizes)
         operands=precision if precision and precision != dtype else "",
         terms=spec.terms(sizes) if spec.terms else 0,
         ulp=1.0 if narrow and ulp else ulp,
+        steps=spec.steps,
     )
 
 

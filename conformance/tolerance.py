@@ -3,6 +3,7 @@
     |got - want|  <=  u_out * |want|                     the result is rounded to its dtype
                     + 2 * ulp * u * |want|               a function with a stated accuracy of `ulp` units
                     + (g(K) * u_acc + 2 * u_in) * M      K terms are accumulated; M is the sum of their magnitudes
+                    + 2 (steps - 1) * u_out * M          values on the way are rounded to the dtype too
                     + tiny                               results below the smallest normal number may be flushed
 
 u = 2^-p is half a unit in the last place (p: bits of the significand), of the result (out), of the accumulator (acc),
@@ -51,6 +52,7 @@ class Tolerance:
     operands: str = ""  # dtype to which operands are rounded before use; empty: they are not
     terms: int = 0
     ulp: float = 0.0
+    steps: int = 1  # roundings to `dtype`, the last one included
     factor: float = 1.0  # an override; the reason is in the report
 
     def bound(self, want: Array, magnitude: Array | None = None) -> Array:
@@ -58,6 +60,7 @@ class Tolerance:
         size = np.abs(want.astype(np.float64))
         weight = size if magnitude is None else np.abs(magnitude.astype(np.float64))
         accumulated = growth(self.terms) * unit(self.accumulator or self.dtype) + 2 * unit(self.operands)
+        accumulated += 2 * (self.steps - 1) * unit(self.dtype)
         rounding = unit(self.dtype) * (2 + 2 * self.ulp)  # 2: the result's own rounding and the reference's
         with np.errstate(invalid="ignore", over="ignore"):
             total = rounding * size + accumulated * weight + SMALLEST_NORMAL.get(self.dtype, 0.0)
@@ -69,6 +72,8 @@ class Tolerance:
             parts.append(f"{self.ulp:g} ulp")
         if self.terms:
             parts.append(f"{self.terms} terms in {self.accumulator or self.dtype}")
+        if self.steps > 1:
+            parts.append(f"{self.steps} roundings")
         if self.operands:
             parts.append(f"operands in {self.operands}")
         if self.factor != 1:

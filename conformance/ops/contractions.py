@@ -99,7 +99,7 @@ CONTRACTIONS = (
     Spec("dot_constant_odd", _dot_constant(37, 29), TYPES, sizes("m", (0,), (1,), (2,), (13,), (64,), (127,)),
          lambda s: 37, contraction=True),
     Spec("dense_relu", _dense, FLOAT_TYPES, sizes("m", (0,), (1,), (2,), (7,), (31,), (64,), (127,)),
-         lambda s: 97, contraction=True),
+         lambda s: 97, steps=2, contraction=True),
     Spec("conv", _conv(1, 1, 1, constant=True), FLOAT_TYPES, IMAGES, lambda s: 72, contraction=True),
     Spec("conv_dynamic_weight", _conv(1, 1, 1, constant=False), ("f32",), IMAGES, lambda s: 72, contraction=True),
     Spec("conv_strided", _conv(1, 2, 1, constant=True), FLOAT_TYPES, IMAGES, lambda s: 72, contraction=True),

@@ -60,6 +60,10 @@ def _iota(m: Make) -> Any:
     return m.node("add", m.node("iota", dtype=m.own, shape=(M, N), axis=1), m.x("x", "m", "n", domain="small"))
 
 
+def _full(m: Make) -> Any:
+    return m.node("add", m.x("x", "n", 3, domain="small"), m.node("full", shape=(N, 3), dtype=m.own, value=1))
+
+
 TRIPLES = sizes("m n k", (0, 1, 2), (1, 0, 0), (1, 1, 1), (2, 3, 5), (7, 16, 13), (31, 64, 33), (5, 1009, 17))
 WRAP = sizes("m n", (4, 4), (5, 7), (17, 31), (64, 64), (33, 127), (101, 257))
 SHAPES = (
@@ -77,5 +81,5 @@ SHAPES = (
     Spec("pad_reflect", _pad("reflect", (1, 2), (0, 3)), NUMBERS, WRAP),
     Spec("pad_wrap", _pad("wrap", (1, 2), (0, 3)), NUMBERS, WRAP),
     Spec("iota", _iota, (*FLOATS, "i64", "i32"), tuple(s for s in PLANE if s["n"] < 200)),
-    Spec("full", lambda m: m.node("full", shape=(N, 3), dtype=m.own, value=1), ALL, LINE),
+    Spec("full", _full, NUMBERS, LINE),
 )  # fmt: skip
