@@ -1,0 +1,162 @@
+"""From lowered kernels to the host program: which buffer lives where, what is packed, what is launched with what.
+
+Design choice: kernels are compared by their text; launches that differ only in their operands share one compiled kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hwsdk.codegen.arena import plan_arena
+from hwsdk.codegen.blocks import Tensor
+from hwsdk.codegen.host_ir import Binding, Check, HostBuffer, HostProgram, Launch, Signature, Version
+from hwsdk.codegen.loop_ir import Index, LoopKernel
+from hwsdk.codegen.loop_print import print_kernel
+from hwsdk.codegen.lower.lowered import Lowered, Packing
+from hwsdk.codegen.packing import pack
+from hwsdk.dtypes import dtype
+from hwsdk.graph.dims import product, sym
+from hwsdk.graph.expr import Expr
+from hwsdk.graph.graph import Array, Graph
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """The host program, the constants in the order of their positions, and each distinct kernel once."""
+
+    program: HostProgram
+    constants: tuple[Array, ...]
+    kernels: tuple[LoopKernel, ...]
+    symbol_of: Mapping[str, str]  # name of a lowered kernel -> name of the compiled kernel that it shares
+
+
+def assemble(graph: Graph, lowered: Sequence[Lowered], extra: Sequence[Tensor], workspace: Mapping[str, Index]) -> Assembled:
+    """`extra`: buffers between kernels that are no graph values.  `workspace`: bytes per worker by kernel name."""
+    return _Assembler(graph, lowered, extra, workspace).run()
+
+
+def distinct(lowered: Sequence[Lowered]) -> tuple[tuple[LoopKernel, ...], dict[str, str]]:
+    """Each kernel text once, and the name under which every lowered kernel is found."""
+    seen: dict[str, str] = {}
+    kernels: list[LoopKernel] = []
+    names: dict[str, str] = {}
+    for item in lowered:
+        text = hashlib.sha256(print_kernel(replace(item.loop, name="kernel", notes=())).encode()).hexdigest()
+        if text not in seen:
+            seen[text] = item.loop.name
+            kernels.append(item.loop)
+        names[item.loop.name] = seen[text]
+    return tuple(kernels), names
+
+
+class _Assembler:
+    def __init__(self, graph: Graph, lowered: Sequence[Lowered], extra: Sequence[Tensor], workspace: Mapping[str, Index]) -> None:
+        self.graph, self.lowered, self.workspace = graph, lowered, workspace
+        self.extra = {t.name: t for t in extra}
+        self.constants: list[Array] = []
+        self.buffers: dict[str, HostBuffer] = {}
+
+    def run(self) -> Assembled:
+        kernels, symbol_of = distinct(self.lowered)
+        for position, value in enumerate(self.graph.inputs):
+            self._add(value.name, value.dtype, value.shape, "input", position)
+        for position, name in enumerate(self.graph.outputs):
+            info = self.graph.values[name]
+            self._add(name, info.dtype, info.shape, "output", position)
+        args = [self._args(item) for item in self.lowered]
+        arena_bytes = self._arena(args)
+        launches = tuple(self._launch(item, a, symbol_of) for item, a in zip(self.lowered, args, strict=True))
+        widest = sorted({str(w): w for w in self.workspace.values()}.values(), key=str)
+        program = HostProgram(
+            inputs=tuple(Signature(v.name, v.dtype, v.shape) for v in self.graph.inputs),
+            outputs=tuple(
+                Signature(public, self.graph.values[n].dtype, self.graph.values[n].shape)
+                for n, public in zip(self.graph.outputs, self.graph.output_names, strict=True)
+            ),
+            bindings=self._bindings(),
+            checks=self._checks(),
+            buffers=tuple(self.buffers.values()),
+            launches=launches,
+            arena_bytes=arena_bytes,
+            workspace_bytes=_largest(widest),
+        )
+        return Assembled(program, tuple(self.constants), kernels, symbol_of)
+
+    def _add(self, name: str, kind: str, shape: tuple[Index, ...], storage: str, position: Index) -> str:
+        self.buffers[name] = HostBuffer(name, kind, shape, storage, position)
+        return name
+
+    def _args(self, item: Lowered) -> tuple[str, ...]:
+        out = []
+        for name in item.args:
+            if name in self.graph.constants:
+                packing = item.packed.get(name) if name == item.args[0] else None
+                out.append(self._constant(name, packing))
+            else:
+                out.append(name)
+        return tuple(out)
+
+    def _constant(self, name: str, packing: Packing | None) -> str:
+        key = name if packing is None else f"{name}#{hashlib.sha256(repr((packing.shape, str(packing.source), str(packing.inside))).encode()).hexdigest()[:8]}"
+        if key not in self.buffers:
+            array = self.graph.constants[name]
+            array = array if packing is None else pack(array, packing)
+            self._add(key, self.graph.values[name].dtype, tuple(array.shape), "constant", len(self.constants))
+            self.constants.append(array)
+        return key
+
+    def _arena(self, args: Sequence[tuple[str, ...]]) -> Index:
+        """Places for everything that is neither input, output nor constant."""
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for number, names in enumerate(args):
+            for name in names:
+                if name not in self.buffers:
+                    first.setdefault(name, number)
+                    last[name] = number
+        items = []
+        for name in first:
+            info = self.extra.get(name) or self.graph.values[name]
+            items.append((name, product(info.shape) * dtype(info.dtype).size_bytes, first[name], last[name]))
+        offsets, total = plan_arena(items)
+        for name in first:
+            info = self.extra.get(name) or self.graph.values[name]
+            self._add(name, info.dtype, tuple(info.shape), "arena", offsets[name])
+        return total
+
+    def _launch(self, item: Lowered, args: tuple[str, ...], symbol_of: Mapping[str, str]) -> Launch:
+        symbol = symbol_of[item.loop.name]
+        version = Version(symbol, item.grid, None, self.workspace.get(symbol, 0))
+        return Launch(item.loop.name, (version,), args, tuple(sym(d) for d in item.loop.dims), item.work)
+
+    def _bindings(self) -> tuple[Binding, ...]:
+        found: dict[str, Binding] = {}
+        for number, value in enumerate(self.graph.inputs):
+            for axis, d in enumerate(value.shape):
+                name = str(d)
+                if isinstance(d, Expr) and d == sym(name) and name not in found:
+                    found[name] = Binding(name, number, axis)
+        return tuple(found.values())
+
+    def _checks(self) -> tuple[Check, ...]:
+        bound = {(b.input, b.axis) for b in self._bindings()}
+        constraints = self.graph.constraints
+        out = []
+        for number, value in enumerate(self.graph.inputs):
+            for axis, d in enumerate(value.shape):
+                if (number, axis) not in bound:
+                    out.append(Check(number, axis, expected=d, reason=f"declared as {d}"))
+                    continue
+                low, high = constraints.ranges.get(str(d), (0, None))
+                multiple = constraints.multiples.get(str(d))
+                if low or high is not None or multiple:
+                    out.append(Check(number, axis, low=low, high=high, multiple=multiple, reason=f"range of {d}"))
+        return tuple(out)
+
+
+def _largest(items: Sequence[Index]) -> Index:
+    from hwsdk.graph.dims import maximum
+
+    return maximum(0, *items) if items else 0

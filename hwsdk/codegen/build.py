@@ -1,0 +1,402 @@
+"""From a region of the graph to a kernel: iteration spaces with scalar bodies.
+
+Design choice: every block iterates over the dims of the value that it writes, and everything else is pulled in by
+`inline.Inliner`.  Div and mod that reshapes leave on an iter are removed by splitting that iter, so that accesses are
+affine whenever the model's shapes allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
+from hwsdk.codegen.fusion import Region, reduced_axes, squeeze
+from hwsdk.codegen.inline import ELEMENTWISE, INDEX_OPS, Inliner
+from hwsdk.codegen.iters import split_kernel
+from hwsdk.codegen.loop_ir import Binary, Cast, Const, Index, Load, Ref, Value
+from hwsdk.codegen.rewrite import Rewriter, block_values, loads
+from hwsdk.errors import CodegenError
+from hwsdk.graph.dims import Range, Ranges, sym
+from hwsdk.graph.graph import Graph, Node
+
+TRANSCENDENTAL = frozenset(
+    "exp exp2 expm1 log log2 log1p tanh erf sin cos tan asin acos atan sinh cosh asinh acosh atanh pow atan2".split()
+)
+TEMPORARY_COST = 4  # scalar operations and loads above which a row value is kept instead of computed again
+
+
+@dataclass(frozen=True)
+class Demand(Exception):
+    """These values must be materialised before the kernel can be built."""
+
+    values: frozenset[str]
+
+
+def build_kernel(graph: Graph, region: Region, memory: frozenset[str], name: str, ranges: Ranges) -> Kernel:
+    """The kernel of one region.  Raises Demand when an operand must be in memory first."""
+    builder = _Builder(graph, region, memory, name, dict(ranges))
+    return split_kernel(builder.build(), builder.ranges)
+
+
+def space(shape: Sequence[Index], prefix: str, kind: str = "parallel") -> tuple[tuple[Iter, ...], tuple[Index, ...]]:
+    """Iters over a shape and the index they give; extents of 1 need no iter."""
+    iters = tuple(Iter(f"{prefix}{a}", e, kind) for a, e in enumerate(shape) if e != 1)
+    return iters, tuple(0 if e == 1 else sym(f"{prefix}{a}") for a, e in enumerate(shape))
+
+
+@dataclass
+class _Builder:
+    graph: Graph
+    region: Region
+    memory: frozenset[str]
+    name: str
+    ranges: dict[str, Range]
+
+    def build(self) -> Kernel:
+        anchor = self._node(self.region.anchor)
+        match self.region.kind:
+            case "map" if anchor.op == "concat":
+                blocks = self._concat(anchor)
+            case "map":
+                blocks = [self._map(out) for out in anchor.outputs]
+            case "row":
+                return self._row(anchor)
+            case "library":
+                return self._library(anchor)
+            case _:
+                blocks = [self._anchored(anchor)]
+        return self._kernel(blocks)
+
+    # ----------------------------------------------------------------------------------------------- pieces
+    def _node(self, name: str) -> Node:
+        return next(n for n in self.graph.nodes if n.name == name)
+
+    def _inliner(self, leaves: Iterable[str], iters: Iterable[Iter]) -> Inliner:
+        for i in iters:
+            self.ranges[i.name] = (0, i.extent - 1)
+        known = frozenset(leaves)
+        return Inliner(self.graph, known.__contains__, self.ranges)
+
+    def _tensor(self, name: str) -> Tensor:
+        info = self.graph.values[name]
+        return Tensor(name, info.dtype, info.shape)
+
+    def _kernel(self, blocks: Sequence[Block], temps: Iterable[str] = ()) -> Kernel:
+        written = {b.output for b in blocks}
+        kept = set(temps)
+        read: dict[str, None] = {}
+        for b in blocks:
+            for load in loads(*block_values(b)):
+                if load.buffer not in written:
+                    read.setdefault(load.buffer)
+        return Kernel(
+            self.name,
+            self.region.kind,
+            tuple(blocks),
+            tuple(map(self._tensor, read)),
+            tuple(self._tensor(n) for n in dict.fromkeys(b.output for b in blocks) if n not in kept),
+            tuple(self._tensor(n) for n in dict.fromkeys(b.output for b in blocks) if n in kept),
+            self.region.nodes,
+        )
+
+    # -------------------------------------------------------------------------------------------------- map
+    def _map(self, out: str) -> Block:
+        iters, index = space(self.graph.values[out].shape, "i")
+        inliner = self._inliner(self.memory - {out}, iters)
+        value = inliner.element(out, index)
+        return Block(out, iters, out, index, value, tuple(inliner.lets))
+
+    def _concat(self, node: Node) -> list[Block]:
+        """One block per operand, each writing its slice of the result."""
+        axis, offset, blocks = node.attrs["axis"], 0, []
+        for position, source in enumerate(node.inputs):
+            shape = self.graph.values[source].shape
+            iters, index = space(shape, "i")
+            inliner = self._inliner(self.memory, iters)
+            target = tuple(i + offset if a == axis else i for a, i in enumerate(index))
+            blocks.append(
+                Block(
+                    f"{node.outputs[0]}.{position}", iters, node.outputs[0], target, inliner.element(source, index),
+                    tuple(inliner.lets),
+                )
+            )
+            offset = offset + shape[axis]
+        return blocks
+
+    # ---------------------------------------------------------------------------- contraction, window: one anchor
+    def _anchored(self, anchor: Node) -> Block:
+        core, result = anchor.outputs[0], self.region.outputs[0]
+        iters, index = space(self.graph.values[result].shape, "i")
+        inliner = self._inliner((self.memory | {core}) - ({result} if result != core else set()), iters)
+        finish = inliner.element(result, index) if result != core else Load(self.graph.values[core].dtype, core, index)
+        uses = [x for x in loads(finish, *(x.value for x in inliner.lets)) if x.buffer == core]
+        at = uses[0].index
+        if any(u.index != at for u in uses):
+            raise CodegenError(f"node {anchor.name}: its result is used at several positions in one fused region")
+        rules = {"dot_general": self._dot, "conv": self._conv, "reduce": self._reduce, "reduce_window": self._pool}
+        reduce, value, combiner, accumulator = rules[anchor.op](anchor, at, iters)
+        finish = Rewriter(value=lambda v: self._as_result(v, core, accumulator))(finish)
+        plain = isinstance(finish, Ref)
+        return Block(
+            core, (*iters, *reduce), result, index, value, tuple(inliner.lets) + tuple(self._lets), combiner, accumulator,
+            None if plain else finish,
+        )
+
+    def _as_result(self, value: Value, core: str, accumulator: str) -> Value | None:
+        if not (isinstance(value, Load) and value.buffer == core):
+            return None
+        acc = Ref(accumulator, "acc")
+        return acc if value.dtype == accumulator else Cast(value.dtype, acc)
+
+    def _operand(self, name: str, index: tuple[Index, ...], iters: Iterable[Iter], pure: bool) -> Value:
+        """An element of an operand; `pure` operands must be a plain load, else they are demanded in memory."""
+        inliner = self._inliner(self.memory, iters)
+        inliner.prefix = f"h{len(self._lets)}_"
+        value = inliner.element(name, index)
+        if pure and (not isinstance(value, Load) or inliner.lets):
+            raise Demand(frozenset({name}))
+        self._lets.extend(inliner.lets)
+        return value
+
+    @property
+    def _lets(self) -> list:  # type: ignore[type-arg]
+        return self.__dict__.setdefault("_collected", [])
+
+    def _dot(self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]) -> tuple[tuple[Iter, ...], Value, str, str]:
+        a, b = node.inputs
+        shapes = [self.graph.values[n].shape for n in (a, b)]
+        batch, contract = node.attrs["batch"], node.attrs["contract"]
+        index: list[list[Index]] = [[0] * len(s) for s in shapes]
+        position = 0
+        for pair in batch:
+            for side, axis in enumerate(pair):
+                index[side][axis] = at[position]
+            position += 1
+        for side in (0, 1):
+            bound = {p[side] for p in (*batch, *contract)}
+            for axis in range(len(shapes[side])):
+                if axis not in bound:
+                    index[side][axis] = at[position]
+                    position += 1
+        reduce: list[Iter] = []
+        for number, pair in enumerate(contract):
+            extent = shapes[0][pair[0]]
+            it = Iter(f"k{number}", extent, "reduce")
+            if extent != 1:
+                reduce.append(it)
+            for side, axis in enumerate(pair):
+                index[side][axis] = sym(it.name) if extent != 1 else 0
+        every = (*iters, *reduce)
+        left, right = (self._operand(n, tuple(i), every, True) for n, i in zip((a, b), index, strict=True))
+        accumulator = self._accumulator(node, left.dtype)
+        return tuple(reduce), _product(left, right, accumulator), "sum", accumulator
+
+    def _accumulator(self, node: Node, operand: str) -> str:
+        stated = node.attrs.get("accumulate")
+        if isinstance(stated, str):
+            return stated
+        if operand in ("f16", "bf16"):
+            return "f32"
+        out = self.graph.values[node.outputs[0]].dtype
+        return "i32" if operand in ("i8", "u8") and out == "i32" else out if out != "bool" else operand
+
+    def _conv(self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]) -> tuple[tuple[Iter, ...], Value, str, str]:
+        x, w = node.inputs
+        shape, weights = self.graph.values[x].shape, self.graph.values[w].shape
+        rank = len(shape) - 2
+        groups = node.attrs.get("groups", 1)
+        per_group = weights[-2]
+        reduce = [Iter(f"t{d}", weights[d], "reduce") for d in range(rank) if weights[d] != 1]
+        taps: list[Index] = [sym(f"t{d}") if weights[d] != 1 else 0 for d in range(rank)]
+        channel: Index = 0
+        if per_group != 1:
+            reduce.append(Iter("k0", per_group, "reduce"))
+            channel = sym("k0")
+        inliner = self._inliner(self.memory, (*iters, *reduce))
+        inliner.prefix = "h"
+        index: list[Index] = [at[0]]
+        guard: Value | None = None
+        for d in range(rank):
+            low = node.attrs["low"][d]
+            i = at[1 + d] * node.attrs["strides"][d] + taps[d] * node.attrs["dilations"][d] - low
+            if low != 0 or node.attrs["high"][d] != 0:
+                more = inliner.inside(i, 0, shape[1 + d])
+                guard = more if guard is None else guard if more is None else Binary("bool", "and", guard, more)
+            index.append(i)
+        outputs = weights[-1] // groups if groups != 1 else weights[-1]
+        group: Index = 0 if groups == 1 else at[-1] // outputs
+        index.append(group * per_group + channel)
+        left = inliner.element(x, tuple(index), guard)
+        if not isinstance(left, Load) or inliner.lets:
+            raise Demand(frozenset({x}))
+        right = self._operand(w, (*taps, channel, at[-1]), (*iters, *reduce), True)
+        accumulator = self._accumulator(node, left.dtype)
+        return tuple(reduce), _product(left, right, accumulator), "sum", accumulator
+
+    def _reduce(self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]) -> tuple[tuple[Iter, ...], Value, str, str]:
+        source = node.inputs[0]
+        shape = self.graph.values[source].shape
+        axes = set(node.attrs["axes"])
+        rest = iter(at) if not node.attrs.get("keepdims") else iter(i for a, i in enumerate(at) if a not in axes)
+        reduce = tuple(Iter(f"k{a}", e, "reduce") for a, e in enumerate(shape) if a in axes and e != 1)
+        index = tuple((0 if e == 1 else sym(f"k{a}")) if a in axes else next(rest) for a, e in enumerate(shape))
+        value = self._operand(source, index, (*iters, *reduce), False)
+        accumulator = "f32" if value.dtype in ("f16", "bf16") else value.dtype
+        value = value if value.dtype == accumulator else Cast(accumulator, value)
+        return reduce, value, node.attrs["kind"], accumulator
+
+    def _pool(self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]) -> tuple[tuple[Iter, ...], Value, str, str]:
+        source = node.inputs[0]
+        shape = self.graph.values[source].shape
+        window = node.attrs["window"]
+        reduce = tuple(Iter(f"t{a}", e, "reduce") for a, e in enumerate(window) if e != 1)
+        inliner = self._inliner(self.memory, (*iters, *reduce))
+        inliner.prefix = "h"
+        index: list[Index] = []
+        guard: Value | None = None
+        for a, e in enumerate(shape):
+            tap: Index = sym(f"t{a}") if window[a] != 1 else 0
+            i = at[a] * node.attrs["strides"][a] + tap * node.attrs["dilations"][a] - node.attrs["low"][a]
+            if node.attrs["low"][a] != 0 or node.attrs["high"][a] != 0:
+                more = inliner.inside(i, 0, e)
+                guard = more if guard is None else guard if more is None else Binary("bool", "and", guard, more)
+            index.append(i)
+        value = inliner.element(source, tuple(index), guard)
+        self._lets.extend(inliner.lets)
+        accumulator = "f32" if value.dtype in ("f16", "bf16") else value.dtype
+        value = value if value.dtype == accumulator else Cast(accumulator, value)
+        if guard is not None and node.attrs["kind"] != "sum":
+            from hwsdk.codegen.loop_ir import Select
+
+            value = Select(accumulator, guard, value, Const(accumulator, neutral(node.attrs["kind"], accumulator)))
+        return reduce, value, node.attrs["kind"], accumulator
+
+    # -------------------------------------------------------------------------------------------------- rows
+    def _row(self, anchor: Node) -> Kernel:
+        full = self.graph.values[anchor.inputs[0]].shape
+        axes = reduced_axes(self.graph, anchor)
+        roots = self._row_roots(full, axes)
+        blocks = [self._row_block(r, full, axes, roots) for r in roots]
+        return self._kernel(blocks, set(roots) - set(self.region.outputs))
+
+    def _row_roots(self, full: tuple[Index, ...], axes: tuple[int, ...]) -> list[str]:
+        """Values that get a block of their own, in order: reductions, statistics that are broadcast, outputs, and
+        row-long values that several blocks would compute at a cost."""
+        members = [self._node(n) for n in self.region.nodes]
+        order = {o: i for i, n in enumerate(self.graph.nodes) for o in n.outputs}
+        roots = {o for m in members if m.op == "reduce" for o in m.outputs} | set(self.region.outputs)
+        size = squeeze(full)
+        for m in members:
+            source = m.inputs[0]
+            grows = m.op in INDEX_OPS and squeeze(self.graph.values[m.outputs[0]].shape) == size
+            if grows and squeeze(self.graph.values[source].shape) != size and source not in self.memory:
+                producer = self.graph.producer(source)
+                while producer is not None and producer.op in INDEX_OPS and producer.name in self.region.nodes:
+                    source = producer.inputs[0]
+                    producer = self.graph.producer(source)
+                if producer is not None and producer.name in self.region.nodes:
+                    roots.add(source)
+        while True:
+            counts: dict[str, int] = {}
+            for root in roots:
+                for value in self._computed_in(root, roots):
+                    counts[value] = counts.get(value, 0) + 1
+            shared = [
+                v for v, c in counts.items()
+                if c > 1 and v not in roots and squeeze(self.graph.values[v].shape) == size
+                and self._cost(v, roots) > TEMPORARY_COST and self._is_arithmetic(v)
+            ]
+            if not shared:
+                return sorted(roots, key=lambda v: order[v])
+            roots.add(max(shared, key=lambda v: order[v]))
+
+    def _is_arithmetic(self, value: str) -> bool:
+        producer = self.graph.producer(value)
+        return producer is not None and producer.op in ELEMENTWISE
+
+    def _computed_in(self, root: str, roots: set[str]) -> set[str]:
+        """Values that the block of `root` computes on the way."""
+        seen: set[str] = set()
+        producer = self.graph.producer(root)
+        stack = list(producer.inputs) if producer else []
+        while stack:
+            v = stack.pop()
+            node = self.graph.producer(v)
+            if v in seen or v in roots or v in self.memory or node is None:
+                continue
+            seen.add(v)
+            stack.extend(node.inputs)
+        return seen
+
+    def _cost(self, value: str, roots: set[str]) -> int:
+        total = 0
+        for v in {value} | self._computed_in(value, roots):
+            node = self.graph.producer(v)
+            assert node is not None
+            if node.op in ELEMENTWISE:
+                total += 10 if node.op in TRANSCENDENTAL else 3 if node.op in ("div", "sqrt", "rsqrt") else 1
+            total += sum(i in self.memory and i not in self.graph.constants for i in node.inputs)
+        return total
+
+    def _row_block(self, root: str, full: tuple[Index, ...], axes: tuple[int, ...], roots: list[str]) -> Block:
+        node = self.graph.producer(root)
+        assert node is not None
+        rows = [Iter(f"p{a}", e) for a, e in enumerate(full) if e != 1 and a not in axes]
+        inner = [Iter(f"r{a}", full[a]) for a in axes]
+        at = {it.name[1:]: sym(it.name) for it in (*rows, *inner)}
+        leaves = (self.memory | set(roots)) - {root}
+        if node.op == "reduce":
+            reduce = tuple(replace(i, kind="reduce") for i in inner)
+            index = tuple(at.get(str(a), 0) for a in range(len(full)))
+            inliner = self._inliner(leaves, (*rows, *inner))
+            value = inliner.element(node.inputs[0], index)
+            accumulator = "f32" if value.dtype in ("f16", "bf16") else value.dtype
+            out = self.graph.values[root]
+            finish = None if accumulator == out.dtype else Cast(out.dtype, Ref(accumulator, "acc"))
+            value = value if value.dtype == accumulator else Cast(accumulator, value)
+            where = self._row_index(out.shape, rows)
+            return Block(root, (*rows, *reduce), root, where, value, tuple(inliner.lets), node.attrs["kind"], accumulator, finish)
+        shape = self.graph.values[root].shape
+        whole = squeeze(shape) == squeeze(full)
+        iters = [*rows, *inner] if whole else rows
+        index = self._row_index(shape, iters)
+        inliner = self._inliner(leaves, iters)
+        value = inliner.element(root, index)
+        return Block(root, tuple(iters), root, index, value, tuple(inliner.lets))
+
+    def _row_index(self, shape: tuple[Index, ...], iters: Sequence[Iter]) -> tuple[Index, ...]:
+        """The iters in order, one for each real dim of the shape."""
+        rest = iter(iters)
+        return tuple(0 if e == 1 else sym(next(rest).name) for e in shape)
+
+    # ----------------------------------------------------------------------------------------------- library
+    def _library(self, node: Node) -> Kernel:
+        inputs = tuple(self._tensor(i) for i in dict.fromkeys(node.inputs))
+        return Kernel(self.name, "library", (), inputs, tuple(map(self._tensor, node.outputs)), (), self.region.nodes)
+
+
+def neutral(combiner: str, dtype: str) -> float | int | bool:
+    """The value that changes nothing."""
+    from hwsdk.dtypes import DTYPES
+
+    kind, bits = DTYPES[dtype].kind, DTYPES[dtype].bits
+    if combiner in ("any", "all"):
+        return combiner == "all"
+    if combiner in ("sum", "prod"):
+        return type(0.0 if kind == "f" else 0)(combiner == "prod")
+    if kind == "f":
+        return float("-inf") if combiner == "max" else float("inf")
+    if kind == "b":
+        return combiner == "min"
+    low, high = (0, 2**bits - 1) if kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return low if combiner == "max" else high
+
+
+def _product(left: Value, right: Value, accumulator: str) -> Value:
+    a = left if left.dtype == accumulator else Cast(accumulator, left)
+    b = right if right.dtype == accumulator else Cast(accumulator, right)
+    return Binary(accumulator, "mul", a, b)
+
+
+

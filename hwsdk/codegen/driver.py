@@ -1,0 +1,115 @@
+"""The compiler: graph in, kernels and host program out.
+
+Design choice: one straight line of stages, each of which leaves its result in `Compilation`, so that `dump` and `explain`
+show exactly what was compiled and nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hwsdk.codegen.assemble import Assembled, assemble, distinct
+from hwsdk.codegen.blocks import Kernel, Tensor
+from hwsdk.codegen.build import Demand, build_kernel
+from hwsdk.codegen.fusion import Partition, partition
+from hwsdk.codegen.loop_ir import Index, LoopKernel
+from hwsdk.codegen.lower.lowered import Lowered
+from hwsdk.codegen.lower.simd import SimdLowering
+from hwsdk.codegen.prepare import prepare
+from hwsdk.errors import PlanError
+from hwsdk.graph.dims import Range
+from hwsdk.graph.graph import Graph
+from hwsdk.target_desc.model import Target
+
+
+@dataclass(frozen=True)
+class Options:
+    """precision: dtype of contractions (None: the target's default, else the model's)."""
+
+    precision: str | None = None
+    cache: bool = True
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Everything that compiling one graph for one target decided.  `ir`: text per kernel, empty for interpreted targets."""
+
+    graph: Graph
+    target: Target
+    partition: Partition
+    kernels: tuple[Kernel, ...]
+    lowered: tuple[Lowered, ...]
+    assembled: Assembled
+    ir: Mapping[str, str] = field(default_factory=dict)
+
+
+Progress = Callable[[str, int, int], None]
+
+
+def silent(_stage: str, _done: int, _total: int) -> None: ...
+
+
+def compile_graph(graph: Graph, target: Target, options: Options | None = None, progress: Progress = silent) -> Compilation:
+    """All stages up to text.  Raises UnsupportedError, PlanError or CodegenError."""
+    options = options or Options()
+    graph = optimise(graph)
+    cut, kernels = build_kernels(graph)
+    lowered, extra = lower_kernels(kernels, graph, target, progress)
+    loops, _ = distinct(lowered)
+    ir, workspace = emit(loops, target)
+    assembled = assemble(graph, lowered, extra, workspace)
+    return Compilation(graph, target, cut, kernels, lowered, assembled, ir)
+
+
+def optimise(graph: Graph) -> Graph:
+    """Graph passes, then the normal form of code generation."""
+    from hwsdk.graph.passes import DEFAULT_PIPELINE, run_passes
+
+    return prepare(run_passes(graph, DEFAULT_PIPELINE))
+
+
+def index_ranges(graph: Graph) -> dict[str, Range]:
+    """Ranges of the symbols as they hold inside a loop: an extent that a loop runs over is at least 1."""
+    return {n: (max(1, low), high) for n, (low, high) in graph.constraints.ranges.items()}
+
+
+def build_kernels(graph: Graph) -> tuple[Partition, tuple[Kernel, ...]]:
+    """Fusion and blocks; a kernel that needs an operand in memory sends fusion back with that demand."""
+    ranges = index_ranges(graph)
+    extra: frozenset[str] = frozenset()
+    while True:
+        cut = partition(graph, extra)
+        kernels: list[Kernel] = []
+        wanted: set[str] = set()
+        for number, region in enumerate(cut.regions):
+            try:
+                kernels.append(build_kernel(graph, region, cut.materialised, f"k{number}_{region.kind}", ranges))
+            except Demand as demand:
+                wanted |= demand.values
+        if not wanted:
+            return cut, tuple(kernels)
+        if wanted <= extra:
+            raise PlanError(f"cannot materialise {', '.join(sorted(wanted))}")
+        extra |= frozenset(wanted)
+
+
+def lower_kernels(
+    kernels: Sequence[Kernel], graph: Graph, target: Target, progress: Progress = silent
+) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
+    """Kernels to LoopIR, and the buffers that lowering put between them."""
+    lowering = SimdLowering(target, graph, index_ranges(graph))
+    out: list[Lowered] = []
+    for number, kernel in enumerate(kernels):
+        progress("lower", number, len(kernels))
+        out += lowering.lower(kernel)
+    return tuple(out), tuple(lowering.extra)
+
+
+def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[dict[str, str], dict[str, Index]]:
+    """LLVM text of each kernel and the workspace that it needs per worker."""
+    from hwsdk.codegen.llvm_emit import emit_kernel, workspace_bytes
+
+    return {k.name: emit_kernel(k, target) for k in loops}, {k.name: workspace_bytes(k, target) for k in loops}
+
+

@@ -1,0 +1,394 @@
+"""Contractions on a SIMD core: packed B, A in place, a family of register tiles.
+
+Design choice: B always arrives as [panel][k][panel width] with zeros behind its edge; a constant is packed at compile
+time, anything else by a map kernel in front.  Rows are cut into balanced blocks, so a block has one of two sizes next to
+each other and no remainder exists; one case per size, each with its k loop around register accumulators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Binary,
+    Body,
+    Buffer,
+    Cast,
+    Const,
+    For,
+    FromIndex,
+    If,
+    Index,
+    Intrin,
+    Let,
+    Load,
+    LoopKernel,
+    Outline,
+    Ref,
+    Select,
+    Stmt,
+    Store,
+    Switch,
+    Ternary,
+    Value,
+    View,
+)
+from hwsdk.codegen.lower.lowered import (
+    FlatBlock,
+    Lowered,
+    Machine,
+    Namer,
+    Packing,
+    at,
+    compare,
+    dims_of,
+    flatten_block,
+    merge,
+)
+from hwsdk.codegen.lower.map import lower_map
+from hwsdk.codegen.rewrite import Rewriter, loads
+from hwsdk.graph.dims import (
+    Ranges,
+    ceildiv,
+    coefficient,
+    floordiv,
+    free_symbols,
+    lt,
+    maximum,
+    minimum,
+    mod,
+    product,
+    simplify,
+    substitute,
+    sym,
+)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A contraction taken apart: loads of A and B, and the iters by role (outer to inner)."""
+
+    a: Load
+    b: Load
+    batch: tuple[Iter, ...]
+    m: tuple[Iter, ...]
+    n: tuple[Iter, ...]
+    k: tuple[Iter, ...]
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """rows x vectors of `lanes`; `row_block`, `panel_block`: rows and panels of one task."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    row_block: int = 64
+    panel_block: int = 4
+    intrinsics: Mapping[str, str] | None = None  # multiply, load, broadcast; None: plain arithmetic
+
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
+
+def take_apart(flat: FlatBlock) -> Operands | None:
+    """The roles of loads and iters; None when no operand has a free iter that is contiguous in the result."""
+    if not (isinstance(flat.value, Binary) and flat.value.op == "mul"):
+        return None
+    sides = [_load_of(flat.value.x), _load_of(flat.value.y)]
+    if any(s is None or s.where is not None for s in sides):
+        return None
+    a, b = sides
+    assert a is not None and b is not None
+    parallel = flat.block.parallel
+    inner = next((i for i in reversed(parallel) if coefficient(flat.offset, i.name) == 1), None)
+    if inner is None:
+        return None
+    if _uses(a, inner) and not _uses(b, inner):
+        a, b = b, a
+    elif not _uses(b, inner) or _uses(a, inner):
+        return None
+    batch = tuple(i for i in parallel if _uses(a, i) and _uses(b, i))
+    n = tuple(i for i in parallel if _uses(b, i) and not _uses(a, i))
+    m = tuple(i for i in parallel if i not in batch and i not in n)
+    return Operands(a, b, batch, m, n, flat.block.reduce)
+
+
+def _load_of(value: Value) -> Load | None:
+    while isinstance(value, Cast):
+        value = value.x
+    return value if isinstance(value, Load) else None
+
+
+def _uses(load: Load, it: Iter) -> bool:
+    return it.name in free_symbols(load.index[0])
+
+
+def affine(flat: FlatBlock) -> bool:
+    """Does every access move evenly with every iter?"""
+    for load in loads(flat.value):
+        if any(coefficient(load.index[0], i.name) is None for i in flat.block.iters):
+            return False
+    return True
+
+
+class ContractionLowering:
+    """Lowers one contraction kernel for one register tile."""
+
+    def __init__(self, kernel: Kernel, machine: Machine, ranges: Ranges, level: str, tile: RegisterTile, constants: frozenset[str]) -> None:
+        self.kernel, self.machine, self.level, self.tile = kernel, machine, level, tile
+        self.ranges = ranges
+        self.constants = constants
+        self.namer = Namer(kernel)
+
+    @staticmethod
+    def accepts(kernel: Kernel, ranges: Ranges) -> bool:
+        flat = flatten_block(kernel, kernel.blocks[0], Namer(kernel), ranges)
+        return take_apart(flat) is not None and affine(flat)
+
+    def lower(self) -> list[Lowered]:
+        block = self.kernel.blocks[0]
+        flat = flatten_block(self.kernel, block, self.namer, self.ranges)
+        parts = take_apart(flat)
+        assert parts is not None
+        flat, parts = self._merged(flat, parts)
+        self.flat, self.parts = flat, parts
+        self.back = {v: k for k, v in self.namer.buffer.items()}
+        b_name = self.back[parts.b.buffer]
+        packing, pack = self._pack(b_name)
+        body, grid = self._tasks()
+        work = product(i.extent for i in flat.block.iters)
+        loop, args = self._kernel(body, b_name, packing is not None)
+        main = Lowered(
+            loop, args, grid, floordiv(work, self.tile.lanes), {b_name: packing} if packing else {}, self.tile,
+            self.kernel.sources,
+        )
+        return [*pack, main]
+
+    # ---------------------------------------------------------------------------------------------- iters
+    def _merged(self, flat: FlatBlock, parts: Operands) -> tuple[FlatBlock, Operands]:
+        groups: dict[str, list[Iter]] = {}
+        gone: dict[str, Index] = {}
+        for role in ("batch", "m", "n", "k"):
+            groups[role], dropped = merge(getattr(parts, role), [flat])
+            gone |= dropped
+        flat = at(flat, gone)
+        iters = (*groups["batch"], *groups["m"], *groups["n"], *groups["k"])
+        flat = replace(flat, block=replace(flat.block, iters=iters))
+        assert isinstance(flat.value, Binary)
+        sides = {load.buffer + str(id(load)): load for load in (_load_of(flat.value.x), _load_of(flat.value.y)) if load}
+        first, second = list(sides.values()) if len(sides) == 2 else [next(iter(sides.values()))] * 2
+        n_name = groups["n"][-1].name
+        a, b = (first, second) if n_name in free_symbols(second.index[0]) else (second, first)
+        return flat, Operands(a, b, *(tuple(groups[r]) for r in ("batch", "m", "n", "k")))
+
+    # ------------------------------------------------------------------------------------------------ pack
+    @property
+    def _panels(self) -> Index:
+        return ceildiv(self.parts.n[-1].extent, self.tile.width)
+
+    @property
+    def _depth(self) -> Index:
+        return product(i.extent for i in self.parts.k)
+
+    def _b_outer(self) -> tuple[Iter, ...]:
+        """Iters in front of the panels in the packed array: batch and outer n."""
+        return (*self.parts.batch, *self.parts.n[:-1])
+
+    def _pack(self, b_name: str) -> tuple[Packing | None, list[Lowered]]:
+        """How B becomes [outer][panel][k][width]: a packing for a constant, else a kernel."""
+        n, width = self.parts.n[-1], self.tile.width
+        outer, k = self._b_outer(), self.parts.k
+        column = sym("panel") * width + sym("lane")
+        offset = substitute(self.parts.b.index[0], {n.name: column}) if not isinstance(self.parts.b.index[0], int) else self.parts.b.index[0]
+        shape = (*(i.extent for i in outer), self._panels, *(i.extent for i in k), width)
+        dtype = self.parts.b.dtype
+        self.packed_shape = shape
+        if b_name in self.constants and all(isinstance(e, int) for e in shape):
+            names = [*(i.name for i in outer), "panel", *(i.name for i in k), "lane"]
+            as_axes = {name: sym(f"p{axis}") for axis, name in enumerate(names)}
+            source = substitute(offset, as_axes) if not isinstance(offset, int) else offset
+            inside = lt(substitute(column, as_axes), n.extent)
+            return Packing(tuple(int(e) for e in shape), source, inside, dtype), []  # type: ignore[arg-type]
+        target = Tensor(f"{self.kernel.name}.packed", dtype, shape)
+        iters = (*outer, Iter("panel", self._panels), *(replace(i, kind="parallel") for i in k), Iter("lane", width))
+        known = compare("lt", column, n.extent)
+        guard = None if simplify(mod(n.extent, width), self.ranges) == 0 else known
+        flat_b = Tensor(b_name, dtype, (product(self.kernel.tensor(b_name).shape),))
+        load: Value = Load(dtype, b_name, (offset,), guard)
+        value = load if guard is None else Select(dtype, guard, load, Const(dtype, 0))
+        index = tuple(sym(i.name) for i in iters)
+        block = Block(target.name, iters, target.name, index, value)
+        self.packed_tensor = target
+        name = f"{self.kernel.name}_pack"
+        kernel = Kernel(name, "map", (block,), (flat_b,), (target,), (), self.kernel.sources)
+        return None, lower_map(kernel, self.machine, self.ranges, self.level)
+
+    # ----------------------------------------------------------------------------------------------- tasks
+    def _tasks(self) -> tuple[Body, Index]:
+        tile, parts = self.tile, self.parts
+        rows = parts.m[-1].extent if parts.m else 1
+        outer = (*parts.batch, *parts.m[:-1], *parts.n[:-1])
+        outers = product(i.extent for i in outer)
+        row_tasks = ceildiv(rows, tile.row_block)
+        panel_tasks = ceildiv(self._panels, tile.panel_block)
+        per_task = 1 if not outer else maximum(1, floordiv(tile.row_block, maximum(1, rows)))
+        groups = ceildiv(outers, per_task)
+        grid = groups * row_tasks * panel_tasks
+        task = sym("task")
+        group = mod(task, groups) if outer else 0
+        rest = floordiv(task, groups) if outer else task
+        lets = {
+            "row_task": mod(rest, row_tasks),
+            "panel_task": floordiv(rest, row_tasks),
+            "row0": floordiv(sym("row_task") * rows, row_tasks),
+            "rows": floordiv((sym("row_task") + 1) * rows, row_tasks) - sym("row0"),
+            "blocks": ceildiv(sym("rows"), tile.rows),
+            "least": floordiv(sym("rows"), sym("blocks")),
+            "larger": sym("rows") - sym("least") * sym("blocks"),
+            "panel0": floordiv(sym("panel_task") * self._panels, panel_tasks),
+            "panels": floordiv((sym("panel_task") + 1) * self._panels, panel_tasks) - sym("panel0"),
+        }
+        head: list[Stmt] = [Let(name, FromIndex("i64", value)) for name, value in lets.items()]
+        inner: Body = (For("panel_number", sym("panels"), self._panel()),)
+        if outer:
+            binds = _decode(outer, group * per_task + sym("outer_number"))
+            inner = (For("outer_number", minimum(per_task, outers - group * per_task), (*binds, *inner)),)
+        return (For("task", grid, (*head, *inner), "parallel", self.level),), grid
+
+    def _panel(self) -> Body:
+        block = sym("block_number")
+        start = sym("row0") + block * sym("least") + minimum(block, sym("larger"))
+        size = sym("least") + lt(block, sym("larger"))
+        head = (Let("panel", FromIndex("i64", sym("panel0") + sym("panel_number"))),)
+        bind = (Let("row", FromIndex("i64", start)), Let("size", FromIndex("i64", size)))
+        return (*head, For("block_number", sym("blocks"), (*bind, *self._edges())))
+
+    def _edges(self) -> Body:
+        """Full panels, and the last one when it is narrower."""
+        n, width, lanes = self.parts.n[-1].extent, self.tile.width, self.tile.lanes
+        full = floordiv(n, width)
+        rest = n - full * width if isinstance(n, int) else mod(n, width)
+        if rest == 0:
+            return self._sizes("full", self.tile.vectors, None)
+        tail = self._sizes("edge", ceildiv(rest, lanes) if isinstance(rest, int) else self.tile.vectors, rest)
+        if full == 0:
+            return tail
+        return (If(compare("lt", sym("panel"), full), self._sizes("full", self.tile.vectors, None), tail),)
+
+    def _sizes(self, name: str, vectors: Index, columns: Index | None) -> Body:
+        most = self.tile.rows
+        known = self.parts.m[-1].extent if self.parts.m else 1
+        if isinstance(known, int):
+            most = min(most, known)
+        assert isinstance(vectors, int)
+        cases = tuple(
+            (Outline(f"{name}_{rows}x{vectors}", self._tile(rows, vectors, columns)),) for rows in range(1, most + 1)
+        )
+        return cases[0] if most == 1 else (Switch(sym("size") - 1, cases),)
+
+    # ------------------------------------------------------------------------------------------- register tile
+    def _tile(self, rows: int, vectors: int, columns: Index | None) -> Body:
+        dtype, lanes = self.flat.block.accumulator or "f32", self.tile.lanes
+        place = self.machine.registers.name
+        acc = Buffer("acc", dtype, (rows, vectors, lanes), place)
+        i, v, lane = sym("i"), sym("v"), sym("l")
+        clear = For("i", rows, (For("v", vectors, (For("l", lanes, (Store("acc", (i, v, lane), Const(dtype, 0)),), "vector"),), "unroll"),), "unroll")
+        loop = self._step(rows, vectors)
+        for it in reversed(self.parts.k):
+            loop = (For(it.name, it.extent, loop),)
+        return (Alloc(acc), clear, *loop, *self._store(rows, vectors, columns))
+
+    def _a_at(self, i: Index) -> Index:
+        here: dict[str, Index] = {self.parts.m[-1].name: sym("row") + i} if self.parts.m else {}
+        offset = self.parts.a.index[0]
+        return offset if isinstance(offset, int) else substitute(offset, here)
+
+    def _b_at(self, v: Index) -> Index:
+        """Offset of vector v of the panel's line for the current k."""
+        line: Index = 0
+        for it in self._b_outer():
+            line = line * it.extent + sym(it.name)
+        line = line * self._panels + sym("panel")
+        for it in self.parts.k:
+            line = line * it.extent + sym(it.name)
+        return line * self.tile.width + v * self.tile.lanes
+
+    def _step(self, rows: int, vectors: int) -> Body:
+        """One k: the line of B, then for each row a broadcast of A and one multiply-add per vector."""
+        lanes, dtype = self.tile.lanes, self.flat.block.accumulator or "f32"
+        i, v, lane = sym("i"), sym("v"), sym("l")
+        place = self.machine.registers.name
+        names = self.tile.intrinsics
+        a, b = self.parts.a, self.parts.b
+        if names is not None:
+            line = For("v", vectors, (Intrin(names["load"], (("dst", View("line", (v, 0))), ("src", View("b", (self._b_at(v),))))),), "unroll")
+            fma = Intrin(names["multiply"], (("acc", View("acc", (i, v, 0))), ("a", View("spread", (0,))), ("b", View("line", (v, 0)))))
+            spread = Intrin(names["broadcast"], (("dst", View("spread", (0,))), ("src", View(a.buffer, (self._a_at(i),)))))
+            row = (Alloc(Buffer("spread", dtype, (lanes,), place)), spread, For("v", vectors, (fma,), "unroll"))
+            return (Alloc(Buffer("line", dtype, (vectors, lanes), place)), line, For("i", rows, row, "unroll"))
+        left: Value = Load(a.dtype, a.buffer, (self._a_at(i),))
+        right: Value = Load(b.dtype, "b", (self._b_at(v) + lane,))
+        left = left if a.dtype == dtype else Cast(dtype, left)
+        right = right if b.dtype == dtype else Cast(dtype, right)
+        old = Load(dtype, "acc", (i, v, lane))
+        new: Value = Ternary(dtype, "fma", left, right, old) if dtype in ("f32", "f64") else Binary(dtype, "add", old, Binary(dtype, "mul", left, right))
+        step = For("l", lanes, (Store("acc", (i, v, lane), new),), "vector")
+        return (For("i", rows, (For("v", vectors, (step,), "unroll"),), "unroll"),)
+
+    def _store(self, rows: int, vectors: int, columns: Index | None) -> Body:
+        lanes, dtype = self.tile.lanes, self.flat.block.accumulator or "f32"
+        i, v, lane = sym("i"), sym("v"), sym("l")
+        column = sym("panel") * self.tile.width + v * lanes + lane
+        here: dict[str, Index] = {self.parts.n[-1].name: column}
+        if self.parts.m:
+            here[self.parts.m[-1].name] = sym("row") + i
+        rewriter = Rewriter(index=lambda x: x if isinstance(x, int) else substitute(x, here))
+        total: Value = Load(dtype, "acc", (i, v, lane))
+        if self.flat.finish is not None:
+            moved = rewriter(self.flat.finish)
+            whole = total
+            total = Rewriter(value=lambda x: whole if isinstance(x, Ref) and x.name == "acc" else None)(moved)
+        store = Store("o0", (rewriter.index(self.flat.offset),), total)
+        lets = tuple(Let(x.name, rewriter(x.value)) for x in self.flat.lets)
+        if columns is None:
+            body: Body = (For("l", lanes, (*lets, store), "vector"),)
+            return (For("i", rows, (For("v", vectors, body, "unroll"),), "unroll"),)
+        out: list[Stmt] = []
+        for number in range(vectors):
+            left = columns - number * lanes
+            active = min(left, lanes) if isinstance(left, int) else maximum(0, minimum(left, lanes))
+            fixed = Rewriter(index=lambda x, n=number: x if isinstance(x, int) else substitute(x, {"v": n}))  # type: ignore[misc]
+            inner: list[Stmt] = [Let(x.name, fixed(x.value)) for x in lets]
+            inner.append(Store("o0", tuple(fixed.index(x) for x in store.index), fixed(store.value)))
+            out.append(For("l", lanes, tuple(inner), "vector", active=None if active == lanes else active))
+        return (For("i", rows, tuple(out), "unroll"),)
+
+    # ---------------------------------------------------------------------------------------------- kernel
+    def _kernel(self, body: Body, b_name: str, packed: bool) -> tuple[LoopKernel, tuple[str, ...]]:
+        """B is a parameter of its own; the tensor that it came from stays one only if something else reads it."""
+        read = {load.buffer for load in loads(self.parts.a, self.flat.finish, *(x.value for x in self.flat.lets))}
+        pairs = [
+            (p, name) for p, name in zip(self.namer.params(self.machine.main.name), self.namer.args, strict=True)
+            if p.name in read or p.name in self.namer.outputs
+        ]
+        b = Buffer("b", self.parts.b.dtype, (product(self.packed_shape),), self.machine.main.name, align_bytes=64)
+        pairs.insert(0, (b, b_name if packed else f"{self.kernel.name}.packed"))
+        loop = LoopKernel(self.kernel.name, tuple(p for p, _ in pairs), (), body, self.namer.outputs)
+        return replace(loop, dims=dims_of(loop)), tuple(name for _, name in pairs)
+
+
+def _decode(iters: Sequence[Iter], number: Index) -> list[Stmt]:
+    out: list[Stmt] = []
+    rest = number
+    for position, it in enumerate(iters):
+        below = product(i.extent for i in iters[position + 1 :])
+        out.append(Let(it.name, FromIndex("i64", rest if below == 1 else floordiv(rest, below))))
+        if below != 1:
+            rest = mod(rest, below)
+    return out
+

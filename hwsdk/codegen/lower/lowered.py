@@ -1,0 +1,287 @@
+"""What a lowering returns, and the parts that all lowerings share: canonical names, flat accesses, task loops.
+
+Design choice: every buffer is one-dimensional in LoopIR and has a name by position (a0, a1 ...; outputs o0 ...), so that
+two kernels which differ only in what they are applied to are the same text and are compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hwsdk.codegen.blocks import Block, Iter, Kernel
+from hwsdk.codegen.inline import linear
+from hwsdk.codegen.iters import iter_ranges, mergeable
+from hwsdk.codegen.lower.symbols import free_dims
+from hwsdk.codegen.loop_ir import Binary, Body, Buffer, Const, For, FromIndex, If, Index, Let, Load, LoopKernel, Stmt, Value
+from hwsdk.codegen.rewrite import Rewriter, indices, refs, subvalues
+from hwsdk.dtypes import DTYPES
+from hwsdk.errors import CodegenError
+from hwsdk.graph.dims import Ranges, ceildiv, floordiv, free_symbols, maximum, minimum, mod, product, simplify, substitute, sym
+from hwsdk.target_desc.model import Memory, Target
+
+
+VectorBody = Callable[[Index, Index], Sequence[Stmt]]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A constant operand rearranged at compile time: element `index` of the packed array is element `source` of the flat
+    original where `inside` holds, zero elsewhere.  `source` and `inside` are expressions over the symbols p0, p1 ..."""
+
+    shape: tuple[int, ...]
+    source: Index
+    inside: Index
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """One kernel in LoopIR.  args: graph values in the order of loop.params.  grid: launch size over the model's dims.
+    work: estimated cycles of the whole launch.  packed: what to do with an arg before it may be bound."""
+
+    loop: LoopKernel
+    args: tuple[str, ...]
+    grid: Index
+    work: Index = 0
+    packed: Mapping[str, Packing] = field(default_factory=dict)
+    schedule: object | None = None
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The facts of a SIMD target that lowerings read, each from a field of the description."""
+
+    target: Target
+    main: Memory
+    near: Memory
+    registers: Memory
+    vector_bytes: int
+
+    @staticmethod
+    def of(target: Target) -> Machine:
+        main = next(m for m in target.memories if m.kind == "dram")
+        near = [m for m in target.memories if m.kind in ("cache", "dram")][-1]
+        files = [m for m in target.memories if m.kind == "registers" and isinstance(m.width_bytes, int)]
+        if not files:
+            raise CodegenError(f"target {target.name}: memory lists no registers with a constant width")
+        widest = max(files, key=lambda m: (m.width_bytes or 0) * (m.count or 0) if not _tiled(m, target) else 0)
+        assert isinstance(widest.width_bytes, int)
+        return Machine(target, main, near, widest, widest.width_bytes)
+
+    def lanes(self, *dtypes: str) -> int:
+        """Elements of the widest of these dtypes in one vector register."""
+        widest = max((DTYPES[d].size_bytes for d in dtypes), default=4)
+        return max(1, self.vector_bytes // widest)
+
+
+def _tiled(memory: Memory, target: Target) -> bool:
+    """Is this register file only used by matrix units?"""
+    users = {target.unit(x.unit).kind for x in target.intrinsics.values() if any(o.place == memory.name for o in x.operands.values())}
+    return users == {"matrix"}
+
+
+class Namer:
+    """Fresh loop variables and the canonical names of a kernel's buffers."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.buffer: dict[str, str] = {t.name: f"a{i}" for i, t in enumerate(kernel.inputs)}
+        self.buffer |= {t.name: f"o{i}" for i, t in enumerate(kernel.outputs)}
+        self.buffer |= {t.name: f"t{i}" for i, t in enumerate(kernel.temps)}
+        self._count = 0
+
+    def fresh(self, stem: str = "j") -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def params(self, place: str) -> tuple[Buffer, ...]:
+        return tuple(
+            Buffer(self.buffer[t.name], t.dtype, (product(t.shape),), place)
+            for t in (*self.kernel.inputs, *self.kernel.outputs)
+        )
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        return tuple(t.name for t in (*self.kernel.inputs, *self.kernel.outputs))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.buffer[t.name] for t in self.kernel.outputs)
+
+
+@dataclass(frozen=True)
+class FlatBlock:
+    """A block over flat buffers: `offset` is where it writes."""
+
+    block: Block
+    offset: Index
+    lets: tuple[Let, ...]
+    value: Value
+    finish: Value | None
+    where: Value | None
+
+
+def flatten_block(kernel: Kernel, block: Block, namer: Namer, ranges: Ranges) -> FlatBlock:
+    """All accesses of a block as offsets in elements, buffers under their canonical names."""
+    known = iter_ranges(block.iters, ranges)
+    shapes = {t.name: t.shape for t in (*kernel.inputs, *kernel.outputs, *kernel.temps)}
+
+    def flat(value: Value) -> Value | None:
+        if not isinstance(value, Load):
+            return None
+        offset = simplify(linear(value.index, shapes[value.buffer]), known)
+        where = None if value.where is None else rewriter(value.where)
+        return Load(value.dtype, namer.buffer[value.buffer], (offset,), where)
+
+    rewriter = Rewriter(value=flat)
+    offset = simplify(linear(block.index, shapes[block.output]), known)
+    return FlatBlock(
+        block, offset, tuple(Let(x.name, rewriter(x.value)) for x in block.lets), rewriter(block.value),
+        rewriter.maybe(block.finish), rewriter.maybe(block.where),
+    )
+
+
+def offsets_of(flat: FlatBlock) -> tuple[list[Index], list[Index]]:
+    """(offsets of all accesses, indices used as values) of a flat block."""
+    values = list(subvalues(*(x.value for x in flat.lets), flat.value, flat.finish, flat.where))
+    moves = [i for v in values if isinstance(v, Load) for i in v.index]
+    shown = [v.index for v in values if isinstance(v, FromIndex)]
+    return [flat.offset, *moves], shown
+
+
+def merge(iters: Sequence[Iter], flats: Iterable[FlatBlock]) -> tuple[list[Iter], dict[str, Index]]:
+    """Merge neighbouring iters of one kind over which every access of all blocks moves evenly."""
+    moves: list[Index] = []
+    shown: list[Index] = []
+    for f in flats:
+        a, b = offsets_of(f)
+        moves += a
+        shown += b
+    tied = {s for i in shown for s in free_symbols(i)}
+    out: list[Iter] = []
+    gone: dict[str, Index] = {}
+    for it in iters:
+        last = out[-1] if out else None
+        if last and last.kind == it.kind and not {last.name, it.name} & tied and mergeable(last, it, moves):
+            out[-1] = Iter(it.name, last.extent * it.extent, it.kind)
+            gone[last.name] = 0
+        else:
+            out.append(it)
+    return out, gone
+
+
+def at(flat: FlatBlock, gone: Mapping[str, Index]) -> FlatBlock:
+    """The block at other values of its iters."""
+    if not gone:
+        return flat
+    rewriter = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, gone))
+    return replace(
+        flat, offset=rewriter.index(flat.offset), lets=tuple(Let(x.name, rewriter(x.value)) for x in flat.lets),
+        value=rewriter(flat.value), finish=rewriter.maybe(flat.finish), where=rewriter.maybe(flat.where),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- statements
+def compare(op: str, index: Index, bound: Index) -> Value:
+    """index op bound as a condition."""
+    return Binary("bool", op, FromIndex("i64", index), FromIndex("i64", bound) if not isinstance(bound, int) else Const("i64", bound))
+
+
+def lets_for(flat: FlatBlock, bound: frozenset[str], done: set[str]) -> list[Stmt]:
+    """The Lets whose symbols are all bound and that were not placed yet."""
+    out: list[Stmt] = []
+    for let in flat.lets:
+        if let.name in done:
+            continue
+        values = list(subvalues(let.value))
+        needs = {s for i in indices(values) for s in free_symbols(i)} | refs(let.value)
+        own = {x.name for x in flat.lets}
+        iters = {i.name for i in flat.block.iters}
+        if needs & iters <= bound and needs & own <= done:
+            out.append(let)
+            done.add(let.name)
+    return out
+
+
+def vector_loop(extent: Index, lanes: int, namer: Namer, body_of: VectorBody) -> list[Stmt]:
+    """Loops over [0, extent) in vectors: full ones, then one with the lanes that remain.
+
+    body_of(at, lane) gives the statements for element `at`, which is computed in lane `lane`.
+    """
+    out: list[Stmt] = []
+    full = floordiv(extent, lanes)
+    step, lane = namer.fresh("j"), namer.fresh("v")
+    if full != 0:
+        inner = For(lane, lanes, tuple(body_of(sym(step) * lanes + sym(lane), sym(lane))), "vector")
+        out.append(For(step, full, (inner,)))
+    rest = mod(extent, lanes) if not isinstance(extent, int) else extent % lanes
+    if rest != 0:
+        lane = namer.fresh("v")
+        tail = For(lane, lanes, tuple(body_of(full * lanes + sym(lane), sym(lane))), "vector", active=rest)
+        out.append(tail if isinstance(rest, int) else If(compare("gt", rest, 0), (tail,)))
+    return out
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """A flat space of rows cut into tasks: `grid` tasks of `per_task` rows; `iters` are decoded from the row number."""
+
+    iters: tuple[Iter, ...]
+    per_task: Index
+
+    @property
+    def rows(self) -> Index:
+        return product(i.extent for i in self.iters)
+
+    @property
+    def grid(self) -> Index:
+        return ceildiv(self.rows, self.per_task)
+
+    def loop(self, level: str, namer: Namer, inner: Body) -> Body:
+        """parallel t: for r in the task's rows: bind the iters; inner."""
+        task, row = namer.fresh("task"), namer.fresh("row")
+        start = sym(task) * self.per_task
+        where = start + sym(row)
+        binds: list[Stmt] = []
+        rest: Index = where
+        names = list(self.iters)
+        for position, it in enumerate(names):
+            below = product(i.extent for i in names[position + 1 :])
+            value = rest if below == 1 else floordiv(rest, below)
+            binds.append(Let(it.name, FromIndex("i64", value)))
+            if below != 1:
+                rest = mod(rest, below)
+        if not names:
+            return (For(task, 1, inner, "parallel", level),)
+        if self.per_task == 1:
+            binds = [Let(b.name, _at(b.value, row)) for b in binds if isinstance(b, Let)]
+            return (For(task, self.grid, (*binds, *inner), "parallel", level),)
+        count = minimum(self.per_task, self.rows - start)
+        return (For(task, self.grid, (For(row, count, (*binds, *inner)),), "parallel", level),)
+
+
+def _at(value: Value, row: str) -> Value:
+    assert isinstance(value, FromIndex)
+    return FromIndex("i64", value.index if isinstance(value.index, int) else substitute(value.index, {row: 0}))
+
+
+def rows_per_task(row_cost: Index, least: int) -> Index:
+    """Rows that together cost at least `least`; row_cost may be zero at run time."""
+    if isinstance(row_cost, int):
+        return max(1, least // max(1, row_cost))
+    return maximum(1, floordiv(least, maximum(1, row_cost)))
+
+
+def dims_of(kernel: LoopKernel) -> tuple[str, ...]:
+    """Symbols that the body uses but does not bind: the kernel's run-time integers, sorted."""
+    return tuple(sorted(free_dims(kernel)))
+
+
+def finish_kernel(kernel: Kernel, namer: Namer, machine: Machine, body: Body, grid: Index, work: Index = 0, **more: object) -> Lowered:
+    """Wrap a body into a LoopKernel with canonical parameters."""
+    loop = LoopKernel(kernel.name, namer.params(machine.main.name), (), body, namer.outputs)
+    loop = replace(loop, dims=dims_of(loop))
+    return Lowered(loop, namer.args, grid, work, sources=kernel.sources, **more)  # type: ignore[arg-type]
+

@@ -1,0 +1,87 @@
+"""Map kernels on a SIMD core: independent elements, vectorised along the dim that is contiguous in the result.
+
+Design choice: the iteration space is first made as flat as its accesses allow, so that most maps become one long loop
+and only genuinely strided ones keep rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hwsdk.codegen.blocks import Block, Iter, Kernel
+from hwsdk.codegen.loop_ir import Body, For, Index, Stmt, Store
+from hwsdk.codegen.lower.lowered import (
+    FlatBlock,
+    Lowered,
+    Machine,
+    Namer,
+    Tasks,
+    at,
+    finish_kernel,
+    flatten_block,
+    lets_for,
+    merge,
+    rows_per_task,
+    vector_loop,
+)
+from hwsdk.codegen.rewrite import subvalues
+from hwsdk.graph.dims import Ranges, ceildiv, coefficient, minimum, product, sym
+
+ELEMENTS_PER_TASK = 8192
+
+
+def lower_map(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -> list[Lowered]:
+    """One launch per block (a concatenation has several)."""
+    return [_lower(replace(kernel, name=f"{kernel.name}_{i}" if i else kernel.name), b, machine, ranges, level) for i, b in enumerate(kernel.blocks)]
+
+
+def _lower(kernel: Kernel, block: Block, machine: Machine, ranges: Ranges, level: str) -> Lowered:
+    used = {v.buffer for v in subvalues(*(x.value for x in block.lets), block.value, block.where) if hasattr(v, "buffer")}
+    kernel = replace(kernel, blocks=(block,), inputs=tuple(t for t in kernel.inputs if t.name in used))
+    namer = Namer(kernel)
+    flat = flatten_block(kernel, block, namer, ranges)
+    iters, gone = merge(block.iters, [flat])
+    flat = at(flat, gone)
+    flat = replace(flat, block=replace(block, iters=tuple(iters)))
+    vector = contiguous_iter(iters, flat.offset)
+    out = namer.outputs[0]
+    total = product(i.extent for i in iters)
+    if vector is None:
+        body: Body = (For(namer.fresh("task"), 1, _element(flat, out, {}, set()), "parallel", level),)
+        return finish_kernel(kernel, namer, machine, body, 1, 1)
+    lanes = machine.lanes(kernel.tensor(block.output).dtype, "f32")
+    if len(iters) == 1:
+        chunk = ELEMENTS_PER_TASK
+        task = namer.fresh("task")
+        count = minimum(chunk, vector.extent - sym(task) * chunk)
+        inner = vector_loop(
+            count, lanes, namer,
+            lambda i, _: _element(flat, out, {vector.name: sym(task) * chunk + i}, set()),
+        )
+        grid = ceildiv(vector.extent, chunk)
+        return finish_kernel(kernel, namer, machine, (For(task, grid, tuple(inner), "parallel", level),), grid, total)
+    rows = [i for i in iters if i is not vector]
+    tasks = Tasks(tuple(rows), rows_per_task(vector.extent, ELEMENTS_PER_TASK))
+    done: set[str] = set()
+    head = lets_for(flat, frozenset(r.name for r in rows), done)
+    inner = vector_loop(
+        vector.extent, lanes, namer, lambda i, _: _element(flat, out, {vector.name: i}, set(done))
+    )
+    return finish_kernel(kernel, namer, machine, tasks.loop(level, namer, (*head, *inner)), tasks.grid, total)
+
+
+def contiguous_iter(iters: list[Iter], offset: Index) -> Iter | None:
+    """The iter that is contiguous in the result; the longest known one if none is."""
+    for it in reversed(iters):
+        if isinstance(offset, int):
+            break
+        if coefficient(offset, it.name) == 1:
+            return it
+    return iters[-1] if iters else None
+
+
+def _element(flat: FlatBlock, out: str, where: dict[str, Index], done: set[str]) -> tuple[Stmt, ...]:
+    moved = at(flat, where)
+    iters = frozenset(i.name for i in flat.block.iters)
+    lets = lets_for(moved, iters, done)
+    return (*lets, Store(out, (moved.offset,), moved.value, moved.where))

@@ -1,0 +1,83 @@
+"""Window kernels on a SIMD core: a small reduction for every output element (pooling, depthwise convolution, sums over
+outer axes), vectorised along the dim that is contiguous in the result.
+
+Design choice: the reduction runs innermost over one vector of outputs whose accumulator is a register; outputs beside
+each other are independent, so the core overlaps them without help.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hwsdk.codegen.blocks import Iter, Kernel
+from hwsdk.codegen.build import neutral
+from hwsdk.codegen.loop_ir import Alloc, Binary, Buffer, Const, For, Index, Load, Ref, Stmt, Store, Value
+from hwsdk.codegen.lower.lowered import (
+    FlatBlock,
+    Lowered,
+    Machine,
+    Namer,
+    Tasks,
+    at,
+    finish_kernel,
+    flatten_block,
+    lets_for,
+    merge,
+    rows_per_task,
+    vector_loop,
+)
+from hwsdk.codegen.lower.map import contiguous_iter
+from hwsdk.codegen.lower.row import COMBINE
+from hwsdk.codegen.rewrite import Rewriter
+from hwsdk.graph.dims import Ranges, product
+
+OPERATIONS_PER_TASK = 16384
+
+
+def lower_window(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -> list[Lowered]:
+    (block,) = kernel.blocks
+    namer = Namer(kernel)
+    flat = flatten_block(kernel, block, namer, ranges)
+    outer, gone = merge(block.parallel, [flat])
+    reduce, gone_too = merge(block.reduce, [flat])
+    flat = at(flat, {**gone, **gone_too})
+    flat = replace(flat, block=replace(block, iters=(*outer, *reduce)))
+    vector = contiguous_iter(outer, flat.offset)
+    depth = product(i.extent for i in reduce)
+    lanes = 1 if vector is None else machine.lanes(block.accumulator or flat.value.dtype)
+    rows = [i for i in outer if i is not vector]
+    done: set[str] = set()
+    head: list[Stmt] = list(lets_for(flat, frozenset(r.name for r in rows), done))
+    accumulator = Buffer("c", block.accumulator or flat.value.dtype, (lanes,), machine.registers.name)
+    head.append(Alloc(accumulator))
+
+    def element(i: Index, lane: Index) -> list[Stmt]:
+        here = at(flat, {vector.name: i} if vector is not None else {})
+        return _reduction(here, accumulator, lane, reduce, set(done))
+
+    width: Index = 1 if vector is None else vector.extent
+    inner = vector_loop(width, lanes, namer, element)
+    tasks = Tasks(tuple(rows), rows_per_task(width * depth, OPERATIONS_PER_TASK))
+    body = tasks.loop(level, namer, (*head, *inner))
+    return [finish_kernel(kernel, namer, machine, body, tasks.grid, tasks.rows * width * depth)]
+
+
+def _reduction(flat: FlatBlock, accumulator: Buffer, lane: Index, reduce: list[Iter], done: set[str]) -> list[Stmt]:
+    """acc = neutral; acc = acc op value, over the reduce iters; out = finish(acc)."""
+    dtype, name = accumulator.dtype, accumulator.name
+    combiner = flat.block.combiner or "sum"
+    old = Load(dtype, name, (lane,))
+    outside = frozenset(i.name for i in flat.block.iters) - {i.name for i in reduce}
+    out: list[Stmt] = [Store(name, (lane,), Const(dtype, neutral(combiner, dtype)))]
+    out += lets_for(flat, outside, done)
+    lets = lets_for(flat, frozenset(i.name for i in flat.block.iters), done)
+    step: tuple[Stmt, ...] = (*lets, Store(name, (lane,), Binary(dtype, COMBINE[combiner], old, flat.value)))
+    for i in reversed(reduce):
+        step = (For(i.name, i.extent, step),)
+    out += step
+    total: Value = Load(dtype, name, (lane,))
+    if flat.finish is not None:
+        whole = total
+        total = Rewriter(value=lambda v: whole if isinstance(v, Ref) and v.name == "acc" else None)(flat.finish)
+    out.append(Store("o0", (flat.offset,), total))
+    return out

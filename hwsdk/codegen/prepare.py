@@ -1,0 +1,108 @@
+"""The last graph rewrites before fusion: what code generation wants said explicitly.
+
+Design choice: these are not optimisations but normal forms, so that later rooms have fewer cases: padding of a
+convolution is a pad of its own, transposed convolution is a convolution of a dilated input, and every output is a value
+that some kernel writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hwsdk.graph.graph import Graph, GraphBuilder, Node
+from hwsdk.graph.opdef import Value
+
+
+def prepare(graph: Graph) -> Graph:
+    """The graph in the normal form that `fusion.partition` expects."""
+    return _Preparer(graph).run()
+
+
+class _Preparer:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.builder = GraphBuilder(graph.name, graph.constraints.copy())
+        self.map: dict[str, Value] = {}
+
+    def run(self) -> Graph:
+        for value in self.graph.inputs:
+            self.map[value.name] = self.builder.input(value.name, value.dtype, value.shape)
+        for name, array in self.graph.constants.items():
+            self.map[name] = self.builder.constant(array, name)
+        for node in self.graph.nodes:
+            made = self._node(node)
+            for name, value in zip(node.outputs, made, strict=True):
+                self.map[name] = value
+        taken: set[str] = set()
+        fixed = {v.name for v in self.graph.inputs} | set(self.graph.constants)
+        for name, public in zip(self.graph.outputs, self.graph.output_names, strict=True):
+            value = self.map[name]
+            if name in fixed or value.name in taken:
+                value = self.builder.node("reshape", [value], shape=value.shape, name=f"{public}.copy")
+            taken.add(value.name)
+            self.builder.output(value, public)
+        return self.builder.finish()
+
+    def _node(self, node: Node) -> tuple[Value, ...]:
+        inputs = [self.map[i] for i in node.inputs]
+        if node.op == "conv" and self._padded(node) and not self._depthwise(node):
+            return (self._explicit_padding(node, inputs),)
+        if node.op == "conv_transpose":
+            return (self._as_convolution(node, inputs),)
+        made = self.builder.node(node.op, inputs, name=node.name, **node.attrs)
+        return made if isinstance(made, tuple) else (made,)
+
+    def _padded(self, node: Node) -> bool:
+        return any(p != 0 for p in (*node.attrs["low"], *node.attrs["high"]))
+
+    def _depthwise(self, node: Node) -> bool:
+        return node.attrs.get("groups", 1) > 1 and self.graph.values[node.inputs[1]].shape[-2] == 1
+
+    def _explicit_padding(self, node: Node, inputs: list[Value]) -> Value:
+        low, high = (0, *node.attrs["low"], 0), (0, *node.attrs["high"], 0)
+        x = self.builder.node("pad", [inputs[0]], low=low, high=high, mode="constant", value=0.0, name=f"{node.name}.pad")
+        zero = (0,) * len(node.attrs["low"])
+        return self.builder.node("conv", [x, inputs[1]], name=node.name, **{**node.attrs, "low": zero, "high": zero})
+
+    def _as_convolution(self, node: Node, inputs: list[Value]) -> Value:
+        """conv_transpose(x, w, s, p) = conv(x with s-1 zeros between elements and (k-1)*d - p around, w reversed)."""
+        x, w = inputs
+        rank = len(x.shape) - 2
+        a = {k: node.attrs.get(k) for k in ("strides", "low", "high", "dilations", "output_padding")}
+        strides, dilations = a["strides"], a["dilations"] or (1,) * rank
+        extra = a["output_padding"] or (0,) * rank
+        x = self._dilate(x, strides, node.name)
+        window = w.shape[:rank]
+        reach = [(k - 1) * d for k, d in zip(window, dilations, strict=True)]
+        low = tuple(r - p for r, p in zip(reach, a["low"], strict=True))
+        high = tuple(r - p + e for r, p, e in zip(reach, a["high"], extra, strict=True))
+        x = self.builder.node(
+            "pad", [x], low=(0, *low, 0), high=(0, *high, 0), mode="constant", value=0.0, name=f"{node.name}.pad"
+        )
+        flipped = self.builder.node("reverse", [w], axes=tuple(range(rank)), name=f"{node.name}.flip")
+        zero = (0,) * rank
+        return self.builder.node(
+            "conv", [x, flipped], strides=(1,) * rank, low=zero, high=zero, dilations=dilations,
+            groups=node.attrs.get("groups", 1), name=node.name,
+        )
+
+    def _dilate(self, x: Value, strides: Iterable[int], name: str) -> Value:
+        """x[n, h, w, c] -> [n, (h-1)*s+1, ..., c]: a unit dim beside each spatial dim, padded to s, merged, cut."""
+        b = self.builder
+        for axis, s in enumerate(strides, start=1):
+            if s == 1:
+                continue
+            shape = x.shape
+            wide = b.node("reshape", [x], shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
+            rank = len(shape) + 1
+            high = tuple(s - 1 if a == axis + 1 else 0 for a in range(rank))
+            wide = b.node("pad", [wide], low=(0,) * rank, high=high, mode="constant", value=0.0)
+            merged = b.node("reshape", [wide], shape=(*shape[:axis], shape[axis] * s, *shape[axis + 1 :]))
+            limits = tuple(shape[axis] * s - (s - 1) if a == axis else e for a, e in enumerate(shape))
+            x = b.node(
+                "slice", [merged], starts=(0,) * len(shape), limits=limits, strides=(1,) * len(shape),
+                name=f"{name}.dilate{axis}",
+            )
+        return x
+
+
