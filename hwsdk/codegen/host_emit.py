@@ -17,7 +17,9 @@ from hwsdk.codegen.host_ir import WORKERS, HostBuffer, HostProgram, Launch
 from hwsdk.codegen.loop_ir import Index
 from hwsdk.dtypes import dtype
 from hwsdk.errors import CodegenError
-from hwsdk.graph.dims import Atom, Expr, Symbol, multiply, product
+from hwsdk.graph.dims import Atom, Expr, Symbol, ceildiv, multiply, product
+
+ALIGNMENT = 64  # bytes: of arena offsets, constants and each worker's workspace
 
 _DECLARATIONS = """\
 declare { i64, i1 } @llvm.smul.with.overflow.i64(i64, i64)
@@ -60,6 +62,11 @@ def output_ranks(program: HostProgram) -> list[int]:
 def buffer_bytes(buffer: HostBuffer) -> Index:
     """Size of a buffer as an expression."""
     return multiply(product(buffer.shape), dtype(buffer.dtype).size_bytes)
+
+
+def workspace_stride(program: HostProgram) -> Index:
+    """Workspace bytes per worker, rounded up so that every worker's part is aligned and shares no cache line."""
+    return multiply(ceildiv(program.workspace_bytes, ALIGNMENT), ALIGNMENT)
 
 
 class _Body:
@@ -219,7 +226,7 @@ def _any(body: _Body, truths: list[str]) -> str:
 def _sizes(program: HostProgram, body: _Body, block: layout.RunBlock) -> None:
     """Results; and, for their overflow checks alone, everything else that addresses memory or bounds a loop."""
     body.store("%run", block.results + layout.ARENA_BYTES, body.value(program.arena_bytes))
-    body.store("%run", block.results + layout.WORKSPACE_BYTES, body.value(program.workspace_bytes))
+    body.store("%run", block.results + layout.WORKSPACE_BYTES, body.value(workspace_stride(program)))
     work: Index = 0
     for launch in program.launches:
         work = work + launch.work

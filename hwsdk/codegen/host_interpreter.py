@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hwsdk.codegen.host_emit import workspace_stride
 from hwsdk.codegen.host_ir import WORKERS, Check, HostBuffer, HostProgram, Launch, Version
 from hwsdk.codegen.loop_ir import Index
 from hwsdk.dtypes import numpy_dtype
@@ -37,7 +38,7 @@ class Resolved:
     symbols: Mapping[str, int]
     outputs: tuple[Shape, ...]
     arena_bytes: int
-    workspace_bytes: int  # per worker
+    workspace_bytes: int  # per worker, aligned
     work: int
 
     def value(self, index: Index) -> int:
@@ -69,7 +70,7 @@ def resolve(program: HostProgram, shapes: Sequence[Shape], workers: int = 1) -> 
         symbols,
         tuple(outputs),
         _value(program.arena_bytes, symbols, "size of the arena"),
-        _value(program.workspace_bytes, symbols, "size of the workspace"),
+        _value(workspace_stride(program), symbols, "size of the workspace"),
         _value(work, symbols, "work"),
     )
 

@@ -1,0 +1,93 @@
+"""What a caller may pass for an input, and how it becomes a C-contiguous NumPy array: never by changing its values.
+
+Design choice: an array that already fits is passed through after three attribute reads; everything else takes the slow
+path, where the error says which input, what was expected and what came.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hwsdk.codegen.host_interpreter import shape_text
+from hwsdk.codegen.host_ir import Signature
+from hwsdk.dtypes import numpy_dtype
+from hwsdk.errors import InputError, nearest
+
+Array = np.ndarray[Any, Any]
+
+_FITS = 0x101  # flags: C-contiguous and aligned
+_from_buffer = ctypes.c_char.from_buffer
+_addressof = ctypes.addressof
+
+
+class InputReader:
+    """Accepts the inputs of one signature."""
+
+    def __init__(self, inputs: Sequence[Signature]) -> None:
+        self._inputs = tuple(inputs)
+        self._wanted = tuple((s.name, numpy_dtype(s.dtype), len(s.shape), s) for s in inputs)
+
+    def read(self, given: Mapping[str, Any]) -> list[Array]:
+        """The arrays in the order of the signature; InputError names the input that does not fit."""
+        arrays = []
+        if len(given) != len(self._wanted):
+            raise self._names(given)
+        for name, kind, rank, spec in self._wanted:
+            try:
+                array = given[name]
+            except KeyError:
+                raise self._names(given) from None
+            if type(array) is not np.ndarray:
+                array = _as_array(array, spec)
+            if array.dtype != kind or array.ndim != rank:
+                raise _misfit(array, spec)
+            if array.flags.num & _FITS != _FITS:
+                array = np.array(array, order="C", copy=True)
+            arrays.append(array)
+        return arrays
+
+    def _names(self, given: Mapping[str, Any]) -> InputError:
+        names = [s.name for s in self._inputs]
+        missing = [n for n in names if n not in given]
+        unknown = [n for n in given if n not in names]
+        parts = [f"missing: {', '.join(missing)}"] if missing else []
+        parts += [f"unknown: {n!r}{nearest(n, names)}" for n in unknown]
+        expected = ", ".join(f"{s.name}: {s.dtype}{shape_text(s.shape)}" for s in self._inputs) or "none"
+        return InputError(f"inputs do not fit ({'; '.join(parts)}); expected {expected}")
+
+
+def _as_array(value: Any, spec: Signature) -> Array:
+    """From DLPack or the array protocols, without copying where that is possible."""
+    what = f"input {spec.name!r}"
+    try:
+        if isinstance(value, np.ndarray):
+            return np.asarray(value)  # a subclass
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+            return np.from_dlpack(value)
+        if hasattr(value, "__array__"):
+            return np.asarray(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as e:
+        raise InputError(f"{what}: a {type(value).__name__} cannot be read as an array: {e}") from None
+    raise InputError(
+        f"{what} is a {type(value).__name__}, expected an array of {spec.dtype}{shape_text(spec.shape)} "
+        "(NumPy, or anything with DLPack or __array__)"
+    )
+
+
+def _misfit(array: Array, spec: Signature) -> InputError:
+    expected = f"{spec.dtype}{shape_text(spec.shape)}"
+    if array.ndim != len(spec.shape):
+        return InputError(f"input {spec.name!r} has {array.ndim} dims {array.shape}, expected {expected}")
+    return InputError(f"input {spec.name!r} has dtype {array.dtype}, expected {expected}; convert it explicitly")
+
+
+def address_of(array: Array) -> int:
+    """Address of the first element of a contiguous array.  (The usual attribute costs four times as much.)"""
+    try:
+        return _addressof(_from_buffer(array))
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a dtype without buffer format
+        return int(array.__array_interface__["data"][0])
