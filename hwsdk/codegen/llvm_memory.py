@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import gcd
 
 from hwsdk.codegen.llvm_casts import suffix
-from hwsdk.codegen.llvm_index import Poly, add, as_int, constant, lane_dependent, multiply
+from hwsdk.codegen.llvm_index import Poly, add, as_int, constant, key_of, lane_dependent, multiply
 from hwsdk.codegen.llvm_state import ZERO_BYTES, Place, State, Val
 from hwsdk.codegen.llvm_types import NARROW, cell_type, splat_text, stored_type, value_type, vector
 from hwsdk.dtypes import dtype
@@ -63,6 +63,13 @@ class Memory:
         offset = self.s.offset(place, index)
         if place.width:
             return self._masked_value(self.read_cells(place, offset), where)
+        version = self.s.versions.get(name, 0)
+        key = (name, version, key_of(offset), self.s.lanes, self.s.mask, where.text if where else "")
+        found = self.s.loads.get(key) or self._load_memory(place, offset, where)
+        self.s.loads[key] = found
+        return found
+
+    def _load_memory(self, place: Place, offset: Poly, where: Val | None) -> Val:
         start, stride = self.lane_stride(offset) if self.s.lanes else (offset, 0)
         if stride == 0:
             return self._load_uniform(place, start, where)

@@ -88,6 +88,7 @@ class State:
         self.lane: Leaf | None = None
         self.mask: str | None = None  # lanes that act; None: all
         self.divergent = False  # the mask may be empty
+        self.loads: dict[object, Val] = {}  # what has been read and dominates the current position
         self.memo: list[dict[int, tuple[Value, Val, tuple[tuple[str, int], ...]]]] = [{}]
 
     # ------------------------------------------------------------------------------------------------------ places
@@ -152,11 +153,13 @@ class State:
         names, facts, places, lets = self.index.names, self.index.facts, self.places, self.lets
         self.index.names, self.places, self.lets = dict(names), dict(places), dict(lets)
         self.memo.append({})
+        loads, self.loads = self.loads, dict(self.loads)
         try:
             with self.f.region(kind, before):  # type: ignore[arg-type]
                 yield
         finally:
             self.memo.pop()
+            self.loads = loads
             self.index.names, self.index.facts, self.places, self.lets = names, facts, places, lets
 
     @contextmanager
