@@ -39,6 +39,9 @@ class Engine(Protocol):
     def counts(self) -> list[int]:
         """How often each version was launched, in the order of the kernel table."""
 
+    def runs(self) -> int:
+        """Inferences so far."""
+
     def arena_bytes(self) -> int:
         """Memory held for intermediate buffers by all contexts."""
 

@@ -92,7 +92,6 @@ class Executable:
     ) -> None:
         self._bundle = bundle
         self._compiles = compiles
-        self._runs = 0
         self._port = port if port is not None else _open(bundle, folder, device)
         self._finalizer = weakref.finalize(self, _nothing if port is not None else self._port.close)
         self._finalizer.atexit = False  # other threads may still be inside; the process gives the memory back
@@ -109,7 +108,6 @@ class Executable:
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
         """One inference.  Inputs by keyword, or in one dict; NumPy arrays or anything with DLPack or __array__."""
         outputs = self._engine.run(self._reader.read(self._given(inputs, named)))
-        self._runs += 1
         return dict(zip(self._names, outputs))
 
     def _given(self, inputs: Mapping[str, Any] | None, named: dict[str, Any]) -> Mapping[str, Any]:
@@ -125,7 +123,6 @@ class Executable:
         """One inference with the time of each launch."""
         times: list[LaunchTime] = []
         outputs = self._engine.run(self._reader.read(self._given(inputs, named)), times)
-        self._runs += 1
         return Profile(dict(zip(self._names, outputs)), tuple(times))
 
     @property
@@ -161,7 +158,7 @@ class Executable:
         for symbol, count in zip(self._bundle.program.symbols, counts, strict=True):
             versions[symbol] = versions.get(symbol, 0) + count
         workers = self._port.properties().workers
-        return Stats(self._compiles, self._runs, sum(counts), versions, self._engine.arena_bytes(), workers)
+        return Stats(self._compiles, self._engine.runs(), sum(counts), versions, self._engine.arena_bytes(), workers)
 
     def save(self, path: str | Path) -> None:
         """Write the artifact."""

@@ -40,6 +40,7 @@ class InterpretedEngine:
         self._counts = [0] * len(self._kernels)
         self._lock = threading.Lock()
         self._running = 0
+        self._runs = 0
         self._peak = 0
 
     def run(self, arrays: Sequence[Array], times: list[LaunchTime] | None = None) -> list[Array]:
@@ -71,6 +72,7 @@ class InterpretedEngine:
                 self._port.free(block)
             with self._lock:
                 self._running -= 1
+                self._runs += 1
 
     def _alloc(self, size: int, blocks: list[int]) -> int:
         block = self._port.alloc(size, ALIGN)
@@ -132,6 +134,10 @@ class InterpretedEngine:
     def counts(self) -> list[int]:
         """How often each version was launched, in the order of the kernel table."""
         return list(self._counts)
+
+    def runs(self) -> int:
+        """Inferences so far."""
+        return self._runs
 
     def arena_bytes(self) -> int:
         """The largest block that a run took for intermediate buffers."""

@@ -57,6 +57,7 @@ class _Context:
         self.ral: _Ral | None = None
         self.arena = 0
         self.arena_bytes = 0
+        self.runs = 0
 
 
 class NativeEngine:
@@ -81,7 +82,7 @@ class NativeEngine:
         self._contexts: list[_Context] = []
         self._free: list[_Context] = []
         self._lock = threading.Lock()
-        self._ral = _Ral(port)
+        self._ral: _Ral | None = None
 
     # ---------------------------------------------------------------------------------------------------------- run
     def run(self, arrays: Sequence[Array], times: list[LaunchTime] | None = None) -> list[Array]:
@@ -96,30 +97,32 @@ class NativeEngine:
         except IndexError:
             context = self._new_context()
         try:
-            if context.ral is not self._ral or self._ral.generation != threads.generation():
-                self._bind(context)
+            ral = context.ral
+            if ral is None or ral.generation != threads.generation():
+                ral = self._bind(context)
             block = context.block
             self._pack_inputs(block, layout.HEADER_WORDS * 8, *words)
             status = self._layout(context.address)
             if status:
-                raise self._refused(status, arrays, self._ral.workers)
+                raise self._refused(status, arrays, ral.workers)
             results = self._unpack_results(block, self._map.results * 8)
-            outputs = self._allocate(context, results)
+            outputs = self._allocate(context, results, ral.workers)
             self._start_times(context, times is not None)
             before = list(context.counters) if times is not None else []
-            status = self._run(context.ral.address, context.address)  # type: ignore[union-attr]
+            status = self._run(ral.address, context.address)
             if status:
                 raise self._failed(status, context)
             if times is not None:
                 self._read_times(context, before, times)
+            context.runs += 1
             return outputs
         finally:
             self._free.append(context)
 
-    def _allocate(self, context: _Context, results: tuple[int, ...]) -> list[Array]:
+    def _allocate(self, context: _Context, results: tuple[int, ...], workers: int) -> list[Array]:
         """Arena and outputs of the sizes that the layout function gave; their addresses go to the block."""
         arena = -(-results[layout.ARENA_BYTES] // ALIGN) * ALIGN
-        needed = arena + results[layout.WORKSPACE_BYTES] * self._ral.workers
+        needed = arena + results[layout.WORKSPACE_BYTES] * workers
         if needed > context.arena_bytes:
             self._grow(context, needed)
         memory = [context.arena, context.arena + arena]
@@ -149,18 +152,20 @@ class NativeEngine:
             self._contexts.append(context)
         return context
 
-    def _bind(self, context: _Context) -> None:
+    def _bind(self, context: _Context) -> _Ral:
         """Write the constant words of a context for the current thread setting."""
-        if self._ral.generation != threads.generation():
-            with self._lock:
+        with self._lock:
+            if self._ral is None or self._ral.generation != threads.generation():
                 self._ral = _Ral(self._port)
-        context.ral = ral = self._ral
+            ral = self._ral
+        context.ral = ral
         block = context.block
         block[layout.WORKERS_WORD] = ral.workers
         block[layout.STREAM_WORD] = 0
         block[layout.CONSTANTS_WORD] = ctypes.addressof(self._constants)
         block[layout.KERNELS_WORD] = ctypes.addressof(self._kernels)
         block[layout.COUNTERS_WORD] = ctypes.addressof(context.counters)
+        return ral
 
     # -------------------------------------------------------------------------------------------------------- errors
     def _refused(self, status: int, arrays: Sequence[Array], workers: int) -> InputError:
@@ -203,6 +208,10 @@ class NativeEngine:
             for context in self._contexts:
                 totals += np.array(context.counters[: len(totals)], np.int64)
         return [int(t) for t in totals]
+
+    def runs(self) -> int:
+        """Inferences so far."""
+        return sum(c.runs for c in self._contexts)
 
     def arena_bytes(self) -> int:
         """Memory held for intermediate buffers by all contexts."""
