@@ -1,65 +1,65 @@
 """Which tilings are considered for one machine: register tiles, worker tiles, level tiles.
 
-Design choice: register tiles are thinned by their engine time alone (it does not depend on the blocking around them),
-and worker tiles to the few that waste least, so that planning stays in milliseconds.
+Design choice: coarse to fine.  Combinations of worker and register tile are first costed with a few blockings each; only
+the best combinations get every blocking.  So planning takes milliseconds although nothing is decided by formula.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
-from hwsdk.codegen.planner.blocks import Block, block_time, sides
-from hwsdk.codegen.planner.fits import fits
+from hwsdk.codegen.planner.cost import cost
+from hwsdk.codegen.planner.fits import Fit, fits
 from hwsdk.codegen.planner.levels import Machine
+from hwsdk.codegen.planner.nest import Nest
+from hwsdk.codegen.planner.pipeline import bounds
 from hwsdk.codegen.planner.problem import Abilities, Contraction
-from hwsdk.codegen.planner.tiles import Tiles, Vector, balanced, product_table
+from hwsdk.codegen.planner.tiles import K, M, N, Tiles, Vector, balanced, constant, grid
 
 SLICE = 8  # k blocks of a one-deep intrinsic are cut in slices of this many elements
 SHORTEST = 64  # k blocks at caches are at least this long
-KEPT_REGISTERS = 10
+KEPT = 12  # combinations of worker and register tile that get every blocking
 KEPT_WORKERS = 16
+KEPT_STAGED = 160  # staged nests whose transitions are looked at one by one
 TILES_PER_WORKER = 8
 
 
-def candidates(machine: Machine, problem: Contraction, abilities: Abilities) -> Iterator[Tiles]:
-    """All candidates, one batch per (order, register order, buffers)."""
+def candidates(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit | None:
+    """Every candidate worth an exact look that fits, or None."""
     if machine.inner is not None:
-        yield from _grouped(machine, problem, abilities)
-    elif machine.staged:
-        yield from _staged(machine, problem, abilities)
-    else:
-        table = _cached(machine, problem, abilities)
-        for order, register_order in abilities.cache_orders:
-            yield Tiles.of(table, order, register_order)
+        return _kept(Nest(machine, problem, _grouped(machine, problem, abilities)), abilities)
+    if machine.staged:
+        return _staged(machine, problem, abilities)
+    return _cached(machine, problem, abilities)
 
 
-def worker_grid(machine: Machine, problem: Contraction) -> list[tuple[int, int]]:
+def _kept(nest: Nest, abilities: Abilities) -> Fit | None:
+    fit = fits(nest, abilities)
+    return fit.kept() if fit.mask.any() else None
+
+
+def worker_grid(machine: Machine, problem: Contraction) -> Vector:
     """(rows, columns) of worker tiles: one for a single worker, else the balanced splits that leave least idle."""
     m, n, _ = problem.extents
-    if machine.workers == 1 or machine.inner is not None:
-        return [(m, n)]
+    if machine.workers == 1:
+        return np.array([[m], [n]], float)
     engine, workers = machine.engine, machine.workers
-    rows = {min(int(x), m) for x in balanced(m, max(engine.m, min(8, m)))}
-    columns = {min(int(x), n) for x in balanced(n, engine.n)}
-    scored = []
-    for pm, pn in product(rows, columns):
-        count = -(-m // pm) * -(-n // pn) * problem.batches
-        if count > TILES_PER_WORKER * workers and (pm, pn) != (m, n):
-            continue
-        waves = -(-count // workers)
-        padded = waves * (-(-pm // engine.m) * engine.m) * (-(-pn // engine.n) * engine.n)
-        scored.append((padded * (1 + 0.25 * (1 / pm + 1 / pn)), pm, pn))
-    scored.sort()
-    return [(pm, pn) for _, pm, pn in scored[:KEPT_WORKERS]]
+    rows = np.unique(np.minimum(balanced(m, max(engine.m, min(8, m))), m))
+    columns = np.unique(np.minimum(balanced(n, engine.n), n))
+    pm, pn = grid(rows, columns)
+    count = np.ceil(m / pm) * np.ceil(n / pn) * problem.batches
+    allowed = (count <= TILES_PER_WORKER * workers) | ((pm == m) & (pn == n))
+    padded = np.ceil(count / workers) * np.ceil(pm / engine.m) * engine.m * np.ceil(pn / engine.n) * engine.n
+    score = np.where(allowed, padded * (1 + 0.25 * (1 / pm + 1 / pn)), np.inf)
+    best = np.argsort(score, kind="stable")[: min(KEPT_WORKERS, int(allowed.sum()))]
+    return np.stack([pm[best], pn[best]])
 
 
 def register_tiles(machine: Machine, problem: Contraction, abilities: Abilities) -> Vector:
-    """All (mr, nr) that fit registers or accumulators, multiples of the intrinsic, no larger than the problem."""
+    """All (mr, nr) that may fit registers, multiples of the intrinsic, no larger than the problem."""
     engine, store = machine.engine, machine.store
     m, n, _ = problem.extents
     assert store is not None
@@ -69,27 +69,11 @@ def register_tiles(machine: Machine, problem: Contraction, abilities: Abilities)
     columns = np.arange(1, min(most, -(-n // engine.n)) + 1)
     if machine.inner is not None:
         rows, columns = (x[(x & (x - 1)) == 0] for x in (rows, columns))
-    elif store.kind == "registers":
+    else:
         rows = rows[rows <= (machine.address_registers or most)]
         columns = columns[columns <= abilities.max_vectors]
-    return product_table(rows * engine.m, columns * engine.n)
-
-
-def _cached(machine: Machine, problem: Contraction, abilities: Abilities) -> Vector:
-    m, n, k = problem.extents
-    tables = []
-    registers = register_tiles(machine, problem, abilities)
-    depth = k_blocks(machine, problem)
-    depth = depth[depth >= min(SHORTEST, depth.max())]
-    for pm, pn in worker_grid(machine, problem):
-        kept = _best_registers(machine, problem, abilities, registers, pm, pn)
-        rows = balanced(pm, machine.engine.m, powers=machine.engine.m > 1)
-        pick = product_table(range(len(kept)), rows, depth)
-        mr, nr = kept[pick[:, 0].astype(int)].T
-        full = np.ones(len(pick))
-        table = np.stack([pm * full, pn * full, k * full, pick[:, 1], pn * full, pick[:, 2], mr, nr], axis=1)
-        tables.append(table[(pick[:, 1] >= np.minimum(mr, pm))])
-    return np.concatenate(tables)
+    mr, nr = grid(rows * engine.m, columns * engine.n)
+    return np.stack([mr, nr])[:, mr * nr <= most * engine.m * engine.n]
 
 
 def k_blocks(machine: Machine, problem: Contraction) -> Vector:
@@ -97,80 +81,116 @@ def k_blocks(machine: Machine, problem: Contraction) -> Vector:
     k = problem.extents[2]
     granule = machine.engine.k * (SLICE if machine.engine.k == 1 and not machine.staged else 1)
     if problem.taps == 1:
-        return balanced(k, granule)
+        return balanced(k, granule, powers=machine.staged)
     channels = k // problem.taps
     whole = balanced(problem.taps, 1) * channels
     return np.unique(np.concatenate([whole, np.minimum(balanced(channels, granule), channels)]))
 
 
-def _best_registers(
-    machine: Machine, problem: Contraction, abilities: Abilities, registers: Vector, pm: int, pn: int
-) -> Vector:
-    """The register tiles whose engine time on this worker tile is least."""
-    k = problem.extents[2]
-    full = np.ones(len(registers))
-    table = np.stack([pm * full, pn * full, k * full, pm * full, pn * full, k * full, *registers.T], axis=1)
-    tiles = Tiles.of(table, "kmn", "nm")
-    fit = fits(machine, problem, tiles, abilities)
-    if not fit.mask.any():
-        return registers[:1]
-    kept, tiles = registers[fit.mask], fit.tiles.where(fit.mask)
-    block = Block(**{d: sides(machine, tiles, d).full for d in "mnk"})
-    time = block_time(machine, problem, tiles, block)
-    order = np.argsort(time.total + 0.02 * time.feed, kind="stable")[:KEPT_REGISTERS]
-    return np.asarray(kept[order])
+# ---------------------------------------------------------------------------------------------------------- at caches
+def _cached(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit | None:
+    depth = k_blocks(machine, problem)
+    depth = depth[depth >= min(SHORTEST, depth.max())]
+    workers = worker_grid(machine, problem)
+    registers = register_tiles(machine, problem, abilities)
+    pick = grid(range(workers.shape[1]), range(registers.shape[1])).astype(int)
+    pairs = np.concatenate([workers[:, pick[0]], registers[:, pick[1]]])
+    if pairs.shape[1] > KEPT:
+        coarse = _blocked(machine, problem, abilities, pairs, depth[-4:][::-2], coarse=True)
+        if coarse is None:
+            return None
+        pairs = _best_pairs(coarse)
+    return _blocked(machine, problem, abilities, pairs, depth, coarse=False)
 
 
-def _staged(machine: Machine, problem: Contraction, abilities: Abilities) -> Iterator[Tiles]:
-    engine, store = machine.engine, machine.store
+def _blocked(
+    machine: Machine, problem: Contraction, abilities: Abilities, pairs: Vector, depth: Vector, coarse: bool
+) -> Fit | None:
+    """Every (worker tile, register tile) pair with row blocks and k blocks, in the orders that can be emitted."""
     k = problem.extents[2]
-    depth = np.unique(np.concatenate([k_blocks(machine, problem), balanced(k, engine.k, powers=True)]))
-    if problem.taps > 1:
-        depth = k_blocks(machine, problem)
-    tables = []
-    for pm, pn in worker_grid(machine, problem):
-        grid = product_table(balanced(pm, engine.m, powers=True), balanced(pn, engine.n, powers=True), depth)
-        m, n = grid[:, 0], grid[:, 1]
-        if store is None:
-            mr, nr = np.full(len(grid), float(engine.m)), np.full(len(grid), float(engine.n))
-        else:
-            mr, nr = _accumulator_tile(machine, problem, m, n)
-        full = np.ones(len(grid))
-        tables.append(np.stack([pm * full, pn * full, k * full, m, n, grid[:, 2], mr, nr], axis=1))
-    table = np.concatenate(tables)
+    levels, chosen = [], []
+    for i, (pm, _, mr, _) in enumerate(pairs.T):
+        rows = balanced(int(pm), machine.engine.m)
+        rows = rows[rows >= min(mr, pm)]
+        if coarse:
+            rows = rows[np.unique([0, len(rows) // 2, len(rows) - 1])]
+        levels.append(grid(rows, depth))
+        chosen += [i] * levels[-1].shape[1]
+    table = np.concatenate(levels, axis=1)
+    pm, pn, mr, nr = pairs[:, chosen]
+    worker = np.stack([pm, pn, np.full(len(pm), float(k))])
+    level = np.stack([table[0], pn, table[1]])
+    parts = [Tiles.of(worker, level, np.stack([mr, nr]), *orders) for orders in abilities.cache_orders]
+    return _kept(Nest(machine, problem, Tiles.join(parts)), abilities)
+
+
+def _best_pairs(fit: Fit) -> Vector:
+    """The pairs whose best blocking costs least."""
+    tiles = fit.nest.tiles
+    cycles = cost(fit.nest).cycles
+    pairs = np.concatenate([tiles.worker[:2], tiles.register])
+    found: dict[bytes, int] = {}
+    for i in np.argsort(cycles, kind="stable"):
+        found.setdefault(pairs[:, i].tobytes(), int(i))
+        if len(found) == KEPT:
+            break
+    return pairs[:, list(found.values())]
+
+
+# ----------------------------------------------------------------------------------------------------- at scratchpads
+def _staged(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit | None:
+    """All level tiles, orders and buffers that fit, thinned by what engine and copies need at least."""
     assert machine.copies is not None
+    engine = machine.engine
+    depth = k_blocks(machine, problem)
+    workers, levels = [], []
+    for pm, pn in worker_grid(machine, problem).T:
+        rows, columns = balanced(int(pm), engine.m, powers=True), balanced(int(pn), engine.n, powers=True)
+        levels.append(grid(rows, columns, depth))
+        workers.append(constant((pm, pn, problem.extents[2]), levels[-1].shape[1]))
+    level, worker = np.concatenate(levels, axis=1), np.concatenate(workers, axis=1)
+    holds = (level[M] * problem.a_bytes + level[N] * problem.b_bytes) * level[K] <= machine.near.bytes
+    base = Tiles.of(worker[:, holds], level[:, holds], _accumulator_tile(machine, problem, level[:, holds]), "mnk")
     buffers = range(1, abilities.max_buffers + 1) if machine.copies.overlaps else (1,)
-    for count, order in product(buffers, abilities.orders):
-        yield Tiles.of(table, order, "mn", count)
+    fit = _kept(
+        Nest(machine, problem, Tiles.join([base.reordered(o, b) for o, b in product(abilities.orders, buffers)])),
+        abilities,
+    )
+    if fit is None or len(fit.nest) <= KEPT_STAGED:
+        return fit
+    least = cost(fit.nest, bounds).cycles
+    return fit.pick(np.argpartition(least, KEPT_STAGED)[:KEPT_STAGED])
 
 
-def _accumulator_tile(machine: Machine, problem: Contraction, m: Vector, n: Vector) -> tuple[Vector, Vector]:
+def _accumulator_tile(machine: Machine, problem: Contraction, level: Vector) -> Vector:
     """The whole level tile where the accumulators hold it, else the squarest part of it that they hold."""
     engine, store = machine.engine, machine.store
-    assert store is not None
+    if store is None:
+        return constant((engine.m, engine.n), level.shape[1])
     room = store.bytes / problem.acc_bytes
     square = max(engine.m, math.floor(math.sqrt(room) / engine.m) * engine.m)
-    rows = np.minimum(m, square)
+    rows = np.minimum(level[M], square)
     columns = np.maximum(engine.n, np.floor(room / rows / engine.n) * engine.n)
-    whole = m * n <= room
-    return np.where(whole, m, rows), np.where(whole, n, np.minimum(n, columns))
+    whole = np.ceil(level[M] / engine.m) * engine.m * np.ceil(level[N] / engine.n) * engine.n <= room
+    return np.stack([np.where(whole, level[M], rows), np.where(whole, level[N], np.minimum(level[N], columns))])
 
 
-def _grouped(machine: Machine, problem: Contraction, abilities: Abilities) -> Iterator[Tiles]:
+def _grouped(machine: Machine, problem: Contraction, abilities: Abilities) -> Tiles:
     """A level tile is a power-of-two grid of register tiles, one per instance of the inner level."""
     engine, inner = machine.engine, machine.inner
     assert inner is not None and machine.copies is not None
     m, n, k = problem.extents
     registers = register_tiles(machine, problem, abilities)
-    grids = [(a, b) for a in (1, 2, 4, 8) for b in (1, 2, 4, 8) if a * b <= inner.most]
+    across = np.array([(a, b) for a, b in product((1, 2, 4, 8), repeat=2) if a * b <= inner.most], float).T
     depths = [d for d in (engine.k * 2**i for i in range(5)) if d <= max(k, engine.k)]
     splits = (1, 2, 3, 4, 6, 8, 12, 16) if abilities.split_k else (1,)
-    rows = []
-    for (mr, nr), (a, b), depth, parts in product(registers, grids, depths, splits):
-        tm, tn = mr * a, nr * b
-        if tm <= max(engine.m, 2 * m + 15) and tn <= max(engine.n, 2 * n + 15) and (parts == 1 or k / parts >= depth):
-            rows.append((tm, tn, -(-k // parts), tm, tn, depth, mr, nr))
-    table = np.array(rows, float)
+    pick = grid(range(registers.shape[1]), range(across.shape[1]), depths, splits)
+    mr, nr = registers[:, pick[0].astype(int)]
+    rows, columns = across[:, pick[1].astype(int)]
+    level = np.stack([mr * rows, nr * columns, pick[2]])
+    worker = np.stack([level[M], level[N], np.ceil(k / pick[3])])
+    small = (level[M] <= max(engine.m, 2 * m + 15)) & (level[N] <= max(engine.n, 2 * n + 15))
+    keep = small & ((pick[3] == 1) | (k / pick[3] >= pick[2]))
+    base = Tiles.of(worker[:, keep], level[:, keep], np.stack([mr, nr])[:, keep], "mnk")
     buffers = range(1, abilities.max_buffers + 1) if machine.copies.overlaps else (1,)
-    for count in buffers:
-        yield replace(Tiles.of(table, "mnk", "mn", count))
+    return Tiles.join([base.reordered("mnk", b) for b in buffers])

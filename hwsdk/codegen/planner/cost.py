@@ -7,19 +7,21 @@ per level, conflicts, overheads, waves of workers) is a term here, and the plann
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from hwsdk.codegen.planner.blocks import Block, block_time, drain_time, sides, stays
+from hwsdk.codegen.planner.blocks import block_time, drain_time
 from hwsdk.codegen.planner.levels import Machine, Place
-from hwsdk.codegen.planner.pipeline import pipeline
+from hwsdk.codegen.planner.nest import Nest
+from hwsdk.codegen.planner.pipeline import Pipeline, pipeline
 from hwsdk.codegen.planner.problem import Contraction
-from hwsdk.codegen.planner.reuse import traffic
-from hwsdk.codegen.planner.tiles import Tiles, Vector, ceil_div
+from hwsdk.codegen.planner.reuse import Loop, traffic
+from hwsdk.codegen.planner.tiles import K, M, Mask, N, Vector, ceil_div
 
 TIE_BYTES = 1e-3  # of the memory time: of two equal tilings the one that moves fewer bytes
+TIE_UNEVEN = 1e-3  # of two equal register tiles the one that divides the problem
 SLACK = 0.04  # of a worker tile: the wait for the slowest worker
 CLAIM = 0.25  # of fork_cycles: one worker takes one tile
 
@@ -42,61 +44,47 @@ class Cost:
         return max(self.parts, key=lambda x: self.parts[x][i])
 
 
-def cost(machine: Machine, problem: Contraction, tiles: Tiles, exact: bool = False) -> Cost:
-    """Cost every candidate; exact: price full and last blocks of a staged nest separately."""
+def cost(nest: Nest, staging: Callable[[Nest], Pipeline] = pipeline) -> Cost:
+    """Cost every candidate; `staging` prices the copies into a scratchpad."""
+    machine = nest.machine
+    engine = machine.engine
     parts: dict[str, Vector] = {}
     hidden: dict[str, float] = {}
     shared: dict[str, Vector] = {}
-    engine = machine.engine
-    work = block_time(machine, problem, tiles, _whole(machine, tiles))
-    exposed = np.zeros(len(tiles))
+    work = block_time(nest, nest.whole)
+    exposed = np.zeros(len(nest))
     if machine.staged:
-        pipe = pipeline(machine, problem, tiles, exact)
-        parts[engine.unit], parts["copies"] = pipe.engine_busy, pipe.copies_busy
-        base = pipe.cycles
+        pipe = staging(nest)
+        parts[engine.unit], parts["copies"], base = pipe.engine_busy, pipe.copies_busy, pipe.cycles
     else:
-        exposed = _exposed(machine, problem, tiles, work.over)
-        parts[engine.unit] = work.unit
-        base = work.unit
+        exposed = work.over * nest.tiles.trips[K] + drain_time(nest) + packing(nest)
+        parts[engine.unit] = base = work.unit
     for i, place in enumerate(machine.levels):
-        if machine.staged and place is machine.near:
-            continue  # its feed is part of the blocks
-        total, per_worker = place_bytes(machine, problem, tiles, i)
-        time = per_worker / (place.reader if machine.shared(place) else place.read)
-        if place is machine.near:
-            time = np.maximum(time, work.feed)
-        parts[place.name], hidden[place.name] = time, place.overlap
+        feeds_copies = machine.staged and i >= len(machine.levels) - 2  # near, and the place copied from: in `pipe`
+        if feeds_copies and not (machine.shared(place) and place is not machine.near):
+            continue
+        total, per_worker = place_bytes(nest, i)
         if machine.shared(place):
             shared[place.name] = total / place.read
-    one = _roofline(base, {k: v for k, v in parts.items() if k in hidden}, hidden) + exposed
-    cycles = _parallel(machine, problem, tiles, one, work.issue, parts, shared)
-    return Cost(cycles, parts, shared, one)
+        if feeds_copies:
+            continue
+        time = per_worker / (place.reader if machine.shared(place) else place.read)
+        parts[place.name] = np.maximum(time, work.feed) if place is machine.near else time
+        hidden[place.name] = place.overlap
+    one = roofline(base, {name: parts[name] for name in hidden}, hidden) + exposed
+    return Cost(across_workers(nest, one, work.issue, parts, shared), parts, shared, one)
 
 
-def _whole(machine: Machine, tiles: Tiles) -> Block:
-    """The whole worker tile as one block."""
-    made = {}
-    for dim in "mnk":
-        side = sides(machine, tiles, dim)
-        mean, trips = side.mean, side.trips
-        tile_count = mean.tiles * trips
-        made[dim] = type(mean)(mean.size * trips, mean.granules * trips, tile_count)
-    return Block(**made)
-
-
-def _exposed(machine: Machine, problem: Contraction, tiles: Tiles, over: Vector) -> Vector:
-    """At caches: the overhead of every register tile, once per k block, and its trips between registers and memory."""
-    return over * tiles.trips("k") + drain_time(machine, problem, tiles) + packing(machine, problem, tiles)
-
-
-def packing(machine: Machine, problem: Contraction, tiles: Tiles) -> Vector:
+def packing(nest: Nest) -> Vector:
     """Copying B into panels at run time: read from where it lies, written to the nearest cache."""
-    if problem.b_constant or machine.staged or not copies_b(machine, problem):
-        return np.zeros(len(tiles))
+    machine, problem, tiles = nest.machine, nest.problem, nest.tiles
+    if problem.b_constant or not copies_b(machine, problem):
+        return np.zeros(len(nest))
     near = machine.near
-    rate = 1 / min(near.read, machine.levels[-2].read if len(machine.levels) > 1 else near.read) + 1 / near.write
+    source = machine.levels[-2] if len(machine.levels) > 1 else near
     gather = 1.0 if problem.b_contiguous == "n" else machine.engine.n / 2  # a transposing copy moves single elements
-    return tiles.pk * tiles.pn * problem.b_bytes * rate * gather
+    rate = gather * (1 / min(near.read, source.read) + 1 / near.write)
+    return np.asarray(tiles.worker[K] * tiles.worker[N] * problem.b_bytes * rate)
 
 
 def copies_b(machine: Machine, problem: Contraction) -> bool:
@@ -104,109 +92,107 @@ def copies_b(machine: Machine, problem: Contraction) -> bool:
     return problem.b_contiguous == "k" or machine.engine.k > 1
 
 
-def place_bytes(machine: Machine, problem: Contraction, tiles: Tiles, index: int) -> tuple[Vector, Vector]:
+def place_bytes(nest: Nest, index: int) -> tuple[Vector, Vector]:
     """Bytes that `levels[index]` serves inwards: of all workers together, and of one worker tile."""
+    machine, problem, tiles = nest.machine, nest.problem, nest.tiles
     levels = machine.levels
     inward = levels[index + 1] if index + 1 < len(levels) else None
-    whole = {"m": tiles.pm, "n": tiles.pn, "k": tiles.pk}
-    element = {"a": problem.a_bytes, "b": problem.b_bytes, "c": problem.acc_bytes}
-    count = worker_tiles(problem, tiles)
     caches = [p.bytes for p in levels[index + 1 :] if p.kind == "cache"]
     if problem.warm and caches and problem.total_bytes <= max(caches):
-        return np.zeros(len(tiles)), np.zeros(len(tiles))
+        return np.zeros(len(nest)), np.zeros(len(nest))
     if inward is not None and inward.kind == "cache" and machine.shared(inward):
-        a, b, c = _wave(machine, problem, tiles, inward)
+        a, b, c = _wave(nest, inward)
     else:
-        blocks = tuple((d, tiles.level(d)) for d in tiles.order)
-        registers = tuple((d, {"m": tiles.mr, "n": tiles.nr}[d]) for d in tiles.register_order)
-        if inward is None:  # into registers: only the C tile and an operand that the next step repeats stay
-            nest, capacity = (*blocks, *registers, ("k", np.full(len(tiles), float(machine.engine.k)))), None
-        elif inward.kind == "cache":
-            nest, capacity = (*blocks, *registers), inward.bytes
-            element["a"] = problem.a_bytes / problem.a_reuse
-        else:
-            nest, capacity = blocks, None
-        moved = traffic(nest, whole, element, capacity)
-        visits = np.where(stays(machine, tiles), 1.0, moved.visits) if inward is None else moved.visits
-        a, b = moved.bytes["a"], moved.bytes["b"]
-        if inward is not None and inward.kind == "cache":
-            a = np.where(_conflicts(problem, tiles, inward), np.maximum(a, _line_per_element(tiles, inward)), a)
+        a, b, visits = _operands(nest, inward)
         last = problem.out_bytes if index == 0 else problem.acc_bytes
-        c = tiles.pm * tiles.pn * (last + 2 * problem.acc_bytes * np.maximum(0, visits - 1))
-    split = np.where(tiles.pk < problem.extents[2], 2.0, 1.0)
-    each = a + b + c * split
-    return each * count, each
+        c = tiles.worker[M] * tiles.worker[N] * (last + 2 * problem.acc_bytes * np.maximum(0, visits - 1))
+    each = a + b + c * np.where(nest.splits_k, 2.0, 1.0)
+    return each * nest.worker_tiles, each
 
 
-def _wave(machine: Machine, problem: Contraction, tiles: Tiles, cache: Place) -> tuple[Vector, Vector, Vector]:
+def _operands(nest: Nest, inward: Place | None) -> tuple[Vector, Vector, Vector]:
+    """Bytes of A and B that enter `inward` (None: registers), and visits of C."""
+    machine, problem, tiles = nest.machine, nest.problem, nest.tiles
+    element = {"a": float(problem.a_bytes), "b": float(problem.b_bytes), "c": float(problem.acc_bytes)}
+    blocks: list[Loop] = [(d, np.take_along_axis(tiles.level, d[None], 0)[0]) for d in tiles.order]
+    outer = np.where(tiles.columns_outer, N, M)
+    registers: list[Loop] = [(d, np.where(d == M, *tiles.register)) for d in (outer, N - outer)]
+    if inward is None:  # only the C tile and an operand that the next step repeats stay in registers
+        k = (np.full(len(nest), K), np.full(len(nest), float(machine.engine.k)))
+        moved = traffic([*blocks, *registers, k], tiles.worker, element, None)
+        return moved.bytes["a"], moved.bytes["b"], np.where(nest.stays, 1.0, moved.visits)
+    if inward.kind != "cache":
+        moved = traffic(blocks, tiles.worker, element, None)
+        return moved.bytes["a"], moved.bytes["b"], moved.visits
+    element["a"] /= problem.a_reuse
+    moved = traffic([*blocks, *registers], tiles.worker, element, inward.bytes)
+    a = moved.bytes["a"]
+    columns = tiles.trips[N] * ceil_div(tiles.level[N], tiles.register[1])
+    line_per_element = tiles.worker[M] * tiles.worker[K] * columns * inward.line
+    a = np.where(_conflicts(nest, inward), np.maximum(a, line_per_element), a)
+    return a, moved.bytes["b"], moved.visits
+
+
+def _wave(nest: Nest, cache: Place) -> tuple[Vector, Vector, Vector]:
     """Into a cache that workers share: those that run at once, as a square of worker tiles, read together."""
+    machine, problem = nest.machine, nest.problem
+    pm, pn, pk = nest.tiles.worker
     m, n, k = problem.extents
-    rows = np.minimum(ceil_div(m, tiles.pm), np.ceil(np.sqrt(machine.workers * tiles.pn / tiles.pm)))
-    columns = np.minimum(ceil_div(n, tiles.pn), np.ceil(machine.workers / rows))
-    count = worker_tiles(problem, tiles)
+    rows = np.minimum(ceil_div(m, pm), np.ceil(np.sqrt(machine.workers * pn / pm)))
+    columns = np.minimum(ceil_div(n, pn), np.ceil(machine.workers / rows))
     all_fits = problem.total_bytes <= cache.bytes
     a_bytes = problem.a_bytes / problem.a_reuse
-    a = np.where(all_fits, m * k * a_bytes / count, tiles.pm * tiles.pk * a_bytes / columns)
-    b = np.where(all_fits, k * n * problem.b_bytes / count, tiles.pn * tiles.pk * problem.b_bytes / rows)
-    return a, b, tiles.pm * tiles.pn * problem.out_bytes
+    a = np.where(all_fits, m * k * a_bytes / nest.worker_tiles, pm * pk * a_bytes / columns)
+    b = np.where(all_fits, k * n * problem.b_bytes / nest.worker_tiles, pn * pk * problem.b_bytes / rows)
+    return a, b, pm * pn * problem.out_bytes
 
 
-def _conflicts(problem: Contraction, tiles: Tiles, cache: Place) -> Vector:
+def _conflicts(nest: Nest, cache: Place) -> Mask:
     """Rows of A read in place fall into the same sets of `cache` and evict each other."""
-    if not cache.ways or problem.row_bytes <= 0:
-        return np.zeros(len(tiles), bool)
+    row_bytes = nest.problem.row_bytes
+    if not cache.ways or row_bytes <= 0:
+        return np.zeros(len(nest), bool)
     way = int(cache.raw_bytes / cache.ways)
-    rows_per_set = way / math.gcd(int(problem.row_bytes), way)
-    return np.asarray(tiles.mr > rows_per_set * (cache.ways - 1))
+    rows_per_way = way / math.gcd(int(row_bytes), way)
+    return np.asarray(nest.tiles.register[0] > rows_per_way * (cache.ways - 1))
 
 
-def _line_per_element(tiles: Tiles, cache: Place) -> Vector:
-    columns = tiles.trips("n") * ceil_div(tiles.n, tiles.nr)
-    return tiles.pm * tiles.pk * columns * cache.line
-
-
-def worker_tiles(problem: Contraction, tiles: Tiles) -> Vector:
-    m, n, k = problem.extents
-    return ceil_div(m, tiles.pm) * ceil_div(n, tiles.pn) * ceil_div(k, tiles.pk) * problem.batches
-
-
-def _roofline(base: Vector, times: Mapping[str, Vector], hidden: Mapping[str, float]) -> Vector:
+def roofline(base: Vector, times: Mapping[str, Vector], hidden: Mapping[str, float]) -> Vector:
     """The longest resource, plus the part of every other one that does not overlap with it."""
+    if not times:
+        return base
     rows = np.stack([base, *times.values()])
     shown = np.array([0.0, *(1.0 - hidden[name] for name in times)])[:, None] * rows
-    longest = rows.argmax(0)
-    most = rows.max(0)
-    rest = shown.sum(0) - np.take_along_axis(shown, longest[None], 0)[0]
-    leaky = np.take_along_axis(shown, longest[None], 0)[0] > 0
-    return np.where(leaky, np.maximum(most + rest, base + shown.sum(0)), most + rest)
+    longest = rows.argmax(0)[None]
+    own = np.take_along_axis(shown, longest, 0)[0]
+    most = rows.max(0) + shown.sum(0) - own
+    return np.where(own > 0, np.maximum(most, base + shown.sum(0)), most)
 
 
-def _parallel(
-    machine: Machine,
-    problem: Contraction,
-    tiles: Tiles,
-    one: Vector,
-    issue: Vector,
-    parts: Mapping[str, Vector],
-    shared: Mapping[str, Vector],
+def across_workers(
+    nest: Nest, one: Vector, issue: Vector, parts: Mapping[str, Vector], shared: Mapping[str, Vector]
 ) -> Vector:
-    """From one worker tile to the whole problem: waves over workers, tiles in flight, shared places, forks."""
-    count = worker_tiles(problem, tiles)
-    waves = ceil_div(count, machine.workers)
-    if tiles.occupancy is not None and machine.inner is not None:
+    """From one worker tile to the whole problem: waves over workers, tiles in flight, shared places, forks, ties."""
+    machine, tiles = nest.machine, nest.tiles
+    waves = ceil_div(nest.worker_tiles, machine.workers)
+    cycles = waves * one
+    if machine.inner is not None:
         flight = np.minimum(tiles.occupancy, waves)
-        own = [issue] + [parts[p.name] for p in machine.levels if p.name in parts and not machine.shared(p)]
-        busiest = np.stack(own).max(0)
+        own = [parts[p.name] for p in machine.levels if p.name in parts and not machine.shared(p)]
+        busiest = np.stack([issue * nest.share / machine.engine.count, *own]).max(0)
         over = np.maximum(0.0, one - busiest)
-        cycles = np.where(flight > 1, np.maximum(waves * busiest + over / flight, np.ceil(waves / flight) * one), waves * one)
-    else:
-        cycles = waves * one
-    cycles = cycles + TIE_BYTES * sum((v for k, v in parts.items() if k != machine.engine.unit), np.zeros(len(tiles)))
+        together = np.maximum(waves * busiest + over / flight, np.ceil(waves / flight) * one)
+        cycles = np.where(flight > 1, together, cycles)
+    memory = sum((v for name, v in parts.items() if name != machine.engine.unit), np.zeros(len(nest)))
+    cycles = cycles + TIE_BYTES * memory
+    if machine.engine.m == 1:
+        cycles = cycles * (1 + TIE_UNEVEN * (tiles.worker[M] % tiles.register[0] > 0))
     if shared:
         most = np.stack(list(shared.values())).max(0)
         leak = 1.0 - min(p.overlap for p in machine.levels if p.name in shared)
         cycles = np.maximum(cycles, most) + leak * np.minimum(cycles, most)
     if machine.workers > 1:
-        launches = np.where(tiles.pk < problem.extents[2], 2.0, 1.0)
-        cycles = cycles + np.where(count > 1, machine.fork * launches + waves * machine.fork * CLAIM + SLACK * one, 0.0)
+        launches = np.where(nest.splits_k, 2.0, 1.0) * machine.fork
+        spread = launches + waves * machine.fork * CLAIM + SLACK * one
+        cycles = cycles + np.where(nest.worker_tiles > 1, spread, 0.0)
     return cycles

@@ -6,11 +6,9 @@ Design choice: the fields are looked up in `Target.origins`, so every line says 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-
 from hwsdk.codegen.planner.levels import Machine
 from hwsdk.codegen.planner.problem import Contraction
-from hwsdk.codegen.schedule import ContractionSchedule, Reason
+from hwsdk.codegen.schedule import ContractionSchedule, Reason, Reasons
 from hwsdk.target_desc.model import Target
 
 
@@ -28,8 +26,8 @@ def reason(target: Target, decision: str, value: object, *fields: str) -> Reason
     return Reason(decision, str(value), fields, source_of(target, fields))
 
 
-def reasons(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> ContractionSchedule:
-    """`schedule` with one reason per decision."""
+def reasons(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Reasons:
+    """One reason per decision of `schedule`."""
     target, engine, near, store = machine.target, machine.engine, machine.near, machine.store
     name = engine.intrinsic
     lines = [
@@ -66,7 +64,7 @@ def reasons(machine: Machine, problem: Contraction, schedule: ContractionSchedul
     lines.append(reason(target, "bound_by", bound, field))
     for gap in machine.unknown:
         lines.append(reason(target, "unknown", "treated as free", gap))
-    return replace(schedule, why=tuple(lines))
+    return tuple(lines)
 
 
 def _chain_fields(machine: Machine) -> tuple[str, ...]:

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import numpy as np
 
-from hwsdk.codegen.planner.blocks import Block, Side, Sides, block_time, drain_time, sides
-from hwsdk.codegen.planner.levels import Copies, Machine
-from hwsdk.codegen.planner.problem import Contraction
-from hwsdk.codegen.planner.reuse import OPERANDS
-from hwsdk.codegen.planner.tiles import Mask, Tiles, Vector
-
-Sizes = dict[str, Side]
+from hwsdk.codegen.planner.blocks import block_time, drain_time
+from hwsdk.codegen.planner.levels import Copies
+from hwsdk.codegen.planner.nest import OPERANDS, SIZE, Block, Nest
+from hwsdk.codegen.planner.tiles import K, M, Mask, N, Vector
 
 
 @dataclass(frozen=True)
@@ -32,28 +30,38 @@ class Pipeline:
     copies_busy: Vector
 
 
-def pipeline(machine: Machine, problem: Contraction, tiles: Tiles, exact: bool = False) -> Pipeline:
-    """Cycles of one worker tile staged through the innermost scratchpad.
-
-    exact: price full and last blocks of every loop separately instead of average ones (about ten times the work).
-    """
-    nest = _Nest.of(machine, problem, tiles, exact)
-    drain = drain_time(machine, problem, tiles)
-    first, last = nest.pick("full", "full", "full"), nest.pick("last", "last", "last")
-    loads = nest.load(first, "a") + nest.load(first, "b")
-    leaving = nest.leave(last)
-    total = loads + nest.latency + drain + leaving + nest.compute(last)
-    copies = loads + leaving
-    pending = np.zeros(len(tiles))  # the C tile that leaves while the last block runs
+def pipeline(nest: Nest) -> Pipeline:
+    """Cycles of one worker tile staged through the innermost scratchpad; full and last blocks are priced apart."""
+    stage = _Stage(nest)
+    engine = stage.compute(nest.pick("mean", "mean", "mean")) * nest.tiles.trips.prod(0) + drain_time(nest)
+    total, copies = stage.ends()
+    total = total + drain_time(nest)
+    pending = np.zeros(len(nest))  # the C tile that leaves while the last block runs
     for depth in range(3):
-        for count, before, after in nest.transitions(depth):
-            move = nest.move(depth, before, after)
-            total = total + count * nest.overlapped(depth, move)
+        for count, before, after in stage.transitions(depth):
+            move = stage.move(depth, before, after)
+            total = total + count * stage.overlapped(move)
             copies = copies + count * (move.loads + move.out + move.back)
-        total, pending = nest.shift(depth, total, pending)
-    total = total + np.maximum(0.0, pending - nest.compute(last))
-    engine = nest.compute(nest.pick("mean", "mean", "mean")) * nest.steps + drain
-    return Pipeline(np.maximum(total, copies), engine, copies)
+        total, pending = stage.shifted(depth, total, pending)
+    last = stage.compute(nest.pick("last", "last", "last"))
+    return Pipeline(np.maximum(total + np.maximum(0.0, pending - last), copies), engine, copies)
+
+
+def bounds(nest: Nest) -> Pipeline:
+    """The same without looking at transitions one by one: good enough to drop most candidates."""
+    stage = _Stage(nest)
+    engine = stage.compute(nest.pick("mean", "mean", "mean")) * nest.tiles.trips.prod(0) + drain_time(nest)
+    ends, copies = stage.ends()
+    mean = nest.pick("mean", "mean", "mean")
+    exposed = np.zeros(len(nest))
+    for depth in range(3):
+        count = stage.count(depth)
+        move = stage.move(depth, mean, mean, work=False)
+        copies = copies + count * (move.loads + move.out + move.back)
+        exposed = exposed + count * np.where(move.back > 0, move.out + move.back + stage.latency, 0.0)
+    overlapping = stage.copies.overlaps & (nest.tiles.buffers > 1)
+    cycles = np.where(overlapping, np.maximum(engine, copies) + ends + exposed, engine + copies)
+    return Pipeline(cycles, engine, copies)
 
 
 @dataclass(frozen=True)
@@ -67,133 +75,130 @@ class _Move:
 
 
 @dataclass(frozen=True)
-class _Nest:
-    machine: Machine
-    problem: Contraction
-    tiles: Tiles
-    exact: bool
-    copies: Copies
-    sides: dict[str, Sides]
-    rate_in: float
-    rate_out: float
-    latency: float
-
-    @classmethod
-    def of(cls, machine: Machine, problem: Contraction, tiles: Tiles, exact: bool) -> _Nest:
-        assert machine.copies is not None
-        copies, near = machine.copies, machine.near
-        outer = machine.levels[:-1]
-        rate_in = min(outer[-1].reader, copies.bytes_per_cycle, near.write)
-        rate_out = min(outer[-1].write, copies.bytes_per_cycle, near.read)
-        latency = max(copies.latency, sum(p.latency for p in outer))
-        dims = {d: sides(machine, tiles, d) for d in "mnk"}
-        return cls(machine, problem, tiles, exact, copies, dims, rate_in, rate_out, latency)
+class _Stage:
+    nest: Nest
 
     @property
-    def steps(self) -> Vector:
-        return self.sides["m"].trips * self.sides["n"].trips * self.sides["k"].trips
+    def copies(self) -> Copies:
+        assert self.nest.machine.copies is not None
+        return self.nest.machine.copies
 
-    def pick(self, *which: str) -> Sizes:
-        """One side per dim; `which` in loop order: full, last, mean or rest."""
-        return {d: getattr(self.sides[d], w) for d, w in zip(self.tiles.order, which, strict=True)}
+    @cached_property
+    def rate_in(self) -> float:
+        machine = self.nest.machine
+        return min(machine.levels[-2].reader, self.copies.bytes_per_cycle, machine.near.write)
 
-    def transitions(self, depth: int) -> Iterator[tuple[Vector, Sizes, Sizes]]:
+    @cached_property
+    def rate_out(self) -> float:
+        machine = self.nest.machine
+        return min(machine.levels[-2].write, self.copies.bytes_per_cycle, machine.near.read)
+
+    @cached_property
+    def latency(self) -> float:
+        return max(self.copies.latency, sum(p.latency for p in self.nest.machine.levels[:-1]))
+
+    @cached_property
+    def hides(self) -> Mask:
+        """Do copies run beside the engine?"""
+        return np.asarray((self.nest.tiles.buffers > 1) & self.copies.overlaps)
+
+    def count(self, depth: int) -> Vector:
+        """Transitions in which the loop at `depth` advances."""
+        trips = self.nest.tiles.trips_at
+        return np.asarray((trips[depth] - 1) * trips[:depth].prod(0))
+
+    def transitions(self, depth: int) -> Iterator[tuple[Vector, Block, Block]]:
         """How often the loop at `depth` advances, from which block to which: the loops further in start anew."""
-        trips = [self.sides[d].trips for d in self.tiles.order]
-        inside = 2 - depth
-        if not self.exact:
-            count = trips[depth] - 1
-            for outer in trips[:depth]:
-                count = count * outer
-            mean = ["mean"] * depth
-            yield count, self.pick(*mean, "full", *["last"] * inside), self.pick(*mean, "rest", *["full"] * inside)
-            return
-        for outer_kinds in product(("full", "last"), repeat=depth):
-            outer_count = np.ones(len(self.tiles))
-            for kind, outer in zip(outer_kinds, trips, strict=False):
-                outer_count = outer_count * (outer - 1 if kind == "full" else 1)
-            before = self.pick(*outer_kinds, "full", *["last"] * inside)
-            for kind, count in (("full", np.maximum(0, trips[depth] - 2)), ("last", np.minimum(1, trips[depth] - 1))):
-                yield outer_count * count, before, self.pick(*outer_kinds, kind, *["full"] * inside)
+        trips, inside, pick = self.nest.tiles.trips_at, 2 - depth, self.nest.pick
+        steps = (("full", np.maximum(0, trips[depth] - 2)), ("last", np.minimum(1, trips[depth] - 1)))
+        for outer in product(("full", "last"), repeat=depth):
+            outer_count = np.ones(len(self.nest))
+            for kind, trip in zip(outer, trips, strict=False):
+                outer_count = outer_count * (trip - 1 if kind == "full" else 1)
+            before = pick(*outer, "full", *["last"] * inside)
+            for kind, count in steps:
+                if (outer_count * count).any():
+                    yield outer_count * count, before, pick(*outer, kind, *["full"] * inside)
 
-    def moves(self, operand: str, depth: int) -> Mask:
-        """Does a transition at `depth` change the operand's tile?"""
-        dims, order = OPERANDS[operand], self.tiles.order
-        moved = np.full(len(self.tiles), order[depth] in dims)
-        for inner in order[depth + 1 :]:
-            if inner in dims:
-                moved = moved | (self.sides[inner].trips > 1)
-        return moved
+    @cached_property
+    def moves(self) -> dict[str, tuple[Mask, ...]]:
+        """Does a transition at each depth change the operand's tile?"""
+        tiles = self.nest.tiles
+        found = {}
+        for operand, (row, column) in OPERANDS.items():
+            indexed = (tiles.order == row) | (tiles.order == column)
+            again = indexed & (tiles.trips_at > 1)  # a loop further in that starts anew
+            found[operand] = (
+                indexed[0] | again[1] | again[2],
+                indexed[1] | again[2],
+                indexed[2],
+            )
+        return found
 
-    def load(self, sizes: Sizes, operand: str) -> Vector:
+    def load(self, block: Block, operand: str) -> Vector:
         row, column = OPERANDS[operand]
-        each = {"a": self.problem.a_bytes, "b": self.problem.b_bytes, "c": self.problem.acc_bytes}[operand]
-        return sizes[row].size * sizes[column].size * each / self.rate_in + self.copies.setup
+        problem = self.nest.problem
+        each = {"a": problem.a_bytes, "b": problem.b_bytes, "c": problem.acc_bytes}[operand]
+        return np.asarray(block[SIZE, row] * block[SIZE, column] * (each / self.rate_in) + self.copies.setup)
 
-    def leave(self, sizes: Sizes, partial: bool = False) -> Vector:
-        each = self.problem.acc_bytes if partial else self.problem.out_bytes
-        return sizes["m"].size * sizes["n"].size * each / self.rate_out + self.copies.setup
+    def leave(self, block: Block) -> Vector:
+        """A C tile goes out: results, or partial sums at their own size."""
+        each = np.where(self.nest.partial, self.nest.problem.acc_bytes, self.nest.problem.out_bytes)
+        return np.asarray(block[SIZE, M] * block[SIZE, N] * each / self.rate_out + self.copies.setup)
 
-    def compute(self, sizes: Sizes) -> Vector:
-        return block_time(self.machine, self.problem, self.tiles, Block(**sizes)).total
+    def compute(self, block: Block) -> Vector:
+        return block_time(self.nest, block).total
 
-    def partial(self) -> Mask:
-        """Do partial sums leave the worker: is there a loop over m or n inside the loop over k?"""
-        order = self.tiles.order
-        moved = np.zeros(len(self.tiles), bool)
-        for dim in order[order.index("k") + 1 :]:
-            moved = moved | (self.sides[dim].trips > 1)
-        return moved & (self.sides["k"].trips > 1)
+    def ends(self) -> tuple[Vector, Vector]:
+        """What nothing hides: the first tiles arriving, the last block and its C tile leaving; and the copies among it."""
+        first, last = self.nest.pick("full", "full", "full"), self.nest.pick("last", "last", "last")
+        copies = self.load(first, "a") + self.load(first, "b") + self.leave(last)
+        waits = self.latency if self.copies.overlaps else 2 * self.latency
+        return copies + waits + self.compute(last), copies
 
-    def deep(self) -> Mask:
-        """Is k the innermost loop that advances?  Then a C tile leaves while the next one takes its second k block."""
-        return (self.sides["k"].trips > 1) & (self.tiles.order[-1] == "k")
+    def move(self, depth: int, before: Block, after: Block, work: bool = True) -> _Move:
+        moves = self.moves
+        loads = np.where(moves["a"][depth], self.load(after, "a"), 0.0)
+        loads = loads + np.where(moves["b"][depth], self.load(after, "b"), 0.0)
+        changes = moves["c"][depth]
+        out = np.where(changes, self.leave(before), 0.0)
+        back = np.where(changes & self.nest.partial, self.load(after, "c"), 0.0)
+        return _Move(self.compute(before) if work else loads, loads, out, back)
 
-    def move(self, depth: int, before: Sizes, after: Sizes) -> _Move:
-        zero = np.zeros(len(self.tiles))
-        loads = sum((np.where(self.moves(x, depth), self.load(after, x), 0.0) for x in "ab"), zero)
-        changes, partial = self.moves("c", depth), self.partial()
-        out = np.where(changes, np.where(partial, self.leave(before, True), self.leave(before)), 0.0)
-        back = np.where(changes & partial, self.load(after, "c"), 0.0)
-        return _Move(self.compute(before), loads, out, back)
-
-    def overlapped(self, depth: int, move: _Move) -> Vector:
+    def overlapped(self, move: _Move) -> Vector:
         """Cycles of the block before the transition with the copies made meanwhile."""
-        returning = (self.sides["k"].trips - 1) / self.sides["k"].trips  # of the visits: the first finds no partial sums
-        work, loads, out = move.work, move.loads, move.out
+        trips_k = self.nest.tiles.trips[K]
+        returning = (trips_k - 1) / trips_k  # of the visits: the first finds no partial sums
+        work, loads, out, back = move.work, move.loads, move.out, move.back
         arriving = np.where(loads > 0, loads + self.latency, 0.0)
-        if not self.copies.overlaps or self.tiles.buffers == 1:
-            waits = self.latency if not self.copies.overlaps else 0.0
-            serial = work + arriving + np.where(out > 0, out + waits, 0.0)
-            return serial + returning * np.where(move.back > 0, move.back + self.latency, 0.0)
-        arriving = np.maximum(loads, arriving / (self.tiles.buffers - 1))
-        hidden = np.maximum(work, np.maximum(arriving, loads + out))
+        waits = 0.0 if self.copies.overlaps else self.latency
+        serial = work + arriving + np.where(out > 0, out + waits, 0.0)
+        serial = serial + returning * np.where(back > 0, back + self.latency, 0.0)
+        if not self.hides.any():
+            return serial
+        arriving = np.maximum(loads, arriving / np.maximum(1, self.nest.tiles.buffers - 1))
         bare = np.maximum(work, arriving)
-        waiting = bare + out + move.back + self.latency
-        hidden = np.where(move.back > 0, returning * waiting + (1 - returning) * hidden, hidden)
-        return np.where(self.deep(), bare, hidden)
+        hidden = np.maximum(bare, loads + out)
+        waiting = bare + out + back + self.latency
+        hidden = np.where(back > 0, returning * waiting + (1 - returning) * hidden, hidden)
+        return np.where(self.hides, np.where(self.nest.deep, bare, hidden), serial)
 
-    def shift(self, depth: int, total: Vector, pending: Vector) -> tuple[Vector, Vector]:
+    def shifted(self, depth: int, total: Vector, pending: Vector) -> tuple[Vector, Vector]:
         """C leaves one block later than `overlapped` says: correct the first transition and remember the last.
 
         Where k is the innermost loop, C instead leaves beside the second k block of the next tile.
         """
-        if not self.copies.overlaps or self.tiles.buffers == 1:
+        if not self.hides.any():
             return total, pending
-        trips = [self.sides[d].trips for d in self.tiles.order]
-        kinds = ["full"] * 3
-        block = self.pick(*kinds)
+        nest, trips = self.nest, self.nest.tiles.trips_at
+        block = nest.pick("full", "full", "full")
         move = self.move(depth, block, block)
+        changes = self.moves["c"][depth] & self.hides
         if depth < 2:
-            count = trips[depth] - 1
-            for outer in trips[:depth]:
-                count = count * outer
-            inner = self.move(2, block, block)
-            late = np.maximum(inner.work, inner.loads + move.out) - np.maximum(inner.work, inner.loads)
-            total = total + np.where(self.deep() & self.moves("c", depth), count * late, 0.0)
-        inmost = trips[depth] > 1
-        for further in trips[depth + 1 :]:
-            inmost = inmost & (further <= 1)
-        here = inmost & ~self.deep() & self.moves("c", depth) & ~self.partial()
+            inner = self.move(2, block, block, work=False)
+            late = np.maximum(move.work, inner.loads + move.out) - np.maximum(move.work, inner.loads)
+            total = total + np.where(nest.deep & changes, self.count(depth) * late, 0.0)
+        inmost = (trips[depth] > 1) & (trips[depth + 1 :] <= 1).all(0)
+        here = inmost & ~nest.deep & changes & ~nest.partial
         early = np.maximum(move.work, move.loads + move.out) - np.maximum(move.work, move.loads)
         return total - np.where(here, early, 0.0), np.where(here, move.out, pending)

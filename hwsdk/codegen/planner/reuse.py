@@ -7,15 +7,15 @@ keeps exactly the tile that was copied last, so it keeps them if no loop further
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hwsdk.codegen.planner.tiles import Vector
+from hwsdk.codegen.planner.nest import OPERANDS
+from hwsdk.codegen.planner.tiles import DIMS, Index, Vector
 
-OPERANDS = {"a": "mk", "b": "kn", "c": "mn"}
-Nest = tuple[tuple[str, Vector], ...]  # (dim, block size), outer to inner
+Loop = tuple[Index, Vector]  # per candidate: which dim advances, in blocks of what size
 
 
 @dataclass(frozen=True)
@@ -26,24 +26,27 @@ class Traffic:
     visits: Vector
 
 
-def traffic(nest: Nest, whole: Mapping[str, Vector], element: Mapping[str, float], capacity: float | None) -> Traffic:
-    """`whole`: extents the nest covers; `element`: bytes per element of a, b, c; capacity: of a cache, None if staged."""
-    extents = [dict(whole)]
-    for dim, block in nest:
-        extents.append({**extents[-1], dim: np.minimum(block, extents[-1][dim])})
-    feet = [{x: e[d[0]] * e[d[1]] * element[x] for x, d in OPERANDS.items()} for e in extents]
+def traffic(loops: Sequence[Loop], whole: Vector, element: Mapping[str, float], capacity: float | None) -> Traffic:
+    """`whole`: extents (m, n, k) that the nest covers; `element`: bytes per element of a, b, c; capacity: of a cache,
+    None for a staged place."""
+    extents = [whole]
+    for dim, block in loops:
+        inside = extents[-1].copy()
+        for d in range(len(DIMS)):
+            inside[d] = np.where(dim == d, np.minimum(block, inside[d]), inside[d])
+        extents.append(inside)
+    feet = [{x: e[i] * e[j] * element[x] for x, (i, j) in OPERANDS.items()} for e in extents]
     fits = [None if capacity is None else f["a"] + f["b"] + f["c"] <= capacity for f in feet]
-    trips = [extents[i][dim] / extents[i + 1][dim] for i, (dim, _) in enumerate(nest)]
-    moved_bytes = {}
+    trips = [np.take_along_axis(extents[i] / extents[i + 1], dim[None], 0)[0] for i, (dim, _) in enumerate(loops)]
+    entered = {}
     for operand, dims in OPERANDS.items():
         total = feet[-1][operand]
         moved = np.zeros(np.shape(total), bool)
-        for i in range(len(nest) - 1, -1, -1):
+        for i in range(len(loops) - 1, -1, -1):
             kept = fits[i + 1]
-            if nest[i][0] in dims:
-                total = total * trips[i]
-                moved = moved | (trips[i] > 1)
-            else:
-                total = np.where(~moved if kept is None else kept, total, total * np.ceil(trips[i]))
-        moved_bytes[operand] = total
-    return Traffic(moved_bytes, moved_bytes["c"] / np.maximum(feet[0]["c"], 1e-9))
+            indexed = (loops[i][0] == dims[0]) | (loops[i][0] == dims[1])
+            stays = ~moved if kept is None else kept
+            total = np.where(indexed, total * trips[i], np.where(stays, total, total * np.ceil(trips[i])))
+            moved = moved | (indexed & (trips[i] > 1))
+        entered[operand] = total
+    return Traffic(entered, entered["c"] / np.maximum(feet[0]["c"], 1e-9))
