@@ -20,7 +20,7 @@ from hwsdk.graph.dims import Dim, Expr, as_dim, free_symbols
 from hwsdk.graph.opdef import Array, Attrs, Typed, Value, canonical_attrs, map_dims
 from hwsdk.graph.ops import op_def
 
-__all__ = ["Attrs", "Graph", "GraphBuilder", "Node", "Value"]
+__all__ = ["Array", "Attrs", "Graph", "GraphBuilder", "Node", "Value"]
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,15 @@ class GraphBuilder:
         self._outputs: list[tuple[str, str]] = []
         self._taken: dict[str, int] = {}
         self._node_names: set[str] = set()
+        self._reserved: set[str] = set()
+        self._producers: dict[str, Node] = {}
 
     # ---------------------------------------------------------------------------------------------------------- values
     def fresh(self, stem: str) -> str:
         """A value name that is not taken yet: `stem`, or `stem.1`, `stem.2` ..."""
         stem = stem or "v"
         name = stem
-        while name in self.values or name in self._node_names:
+        while name in self.values or name in self._node_names or name in self._reserved:
             self._taken[stem] = self._taken.get(stem, 0) + 1
             name = f"{stem}.{self._taken[stem]}"
         return name
@@ -133,11 +135,35 @@ class GraphBuilder:
         self._constants[value.name] = array
         return value
 
+    def constant_as(self, name: str, array: Array) -> Value:
+        """Take over a constant of another graph under the name that it has there."""
+        self._constants[name] = array
+        return self._define(Value(name, from_numpy(array.dtype), tuple(array.shape)))
+
     def constant_of(self, value: Value) -> Array | None:
         """The array of a constant value; None for others."""
         return self._constants.get(value.name)
 
+    def producer(self, value: Value) -> Node | None:
+        """The node that defines a value; None for inputs and constants."""
+        return self._producers.get(value.name)
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Names that `fresh` must not give away: those of a graph whose nodes will be copied."""
+        self._reserved.update(names)
+
+    def release(self, name: str) -> None:
+        """A reserved name may be given away after all."""
+        self._reserved.discard(name)
+
     # ----------------------------------------------------------------------------------------------------------- nodes
+    def copy(self, node: Node, inputs: Sequence[Value], results: Sequence[Value]) -> tuple[Value, ...]:
+        """Take over a node of another graph, with the names and types that it has there."""
+        if node.name in self._node_names:
+            raise GraphError(f"graph {self.name}: two nodes are called {node.name!r}")
+        self._node_names.add(node.name)
+        return self._record(node.name, node.op, inputs, results, Attrs(node.attrs))
+
     def node(
         self, op: str, inputs: Sequence[Value] = (), *, name: str | None = None, outputs: Sequence[str] | None = None,
         **attrs: Any,
@@ -170,11 +196,18 @@ class GraphBuilder:
             self._node_names.discard(label)
             outputs = [self.fresh(o) for o in outputs]
             self._node_names.add(label)
-        values = tuple(
-            self._define(Value(out, kind, tuple(shape))) for out, (kind, shape) in zip(outputs, results, strict=True)
-        )
-        self._nodes.append(Node(label, op, tuple(v.name for v in inputs), tuple(v.name for v in values), attrs))
+        made = [Value(out, kind, tuple(shape)) for out, (kind, shape) in zip(outputs, results, strict=True)]
+        values = self._record(label, op, inputs, made, attrs)
         return values[0] if len(values) == 1 else values
+
+    def _record(
+        self, label: str, op: str, inputs: Sequence[Value], results: Iterable[Value], attrs: Attrs
+    ) -> tuple[Value, ...]:
+        values = tuple(map(self._define, results))
+        node = Node(label, op, tuple(v.name for v in inputs), tuple(v.name for v in values), attrs)
+        self._nodes.append(node)
+        self._producers.update((v.name, node) for v in values)
+        return values
 
     def output(self, value: Value, name: str | None = None) -> None:
         """Make a value an output of the graph under a public name."""

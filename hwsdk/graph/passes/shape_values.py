@@ -1,0 +1,125 @@
+"""Values that are shapes: integer arithmetic on sizes is done on dims, by the host, and never by a kernel.
+
+Design choice: a small integer value is followed as an array of dims.  Where all operands of a node are known that way,
+the node becomes a `dims` node; when nothing else reads it, the chain that computed it disappears.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hwsdk.graph import dims as d
+from hwsdk.graph.opdef import Array, Value
+from hwsdk.graph.passes.rewriting import Match, Rewriting, Rule
+
+LIMIT = 64  # elements of a value that is followed
+
+
+def known_dims(r: Rewriting, value: Value) -> Array | None:
+    """An object array of the dims that the elements of an integer value are, if that is known."""
+    if value.dtype not in ("i64", "i32"):
+        return None
+    array = r.array(value)
+    if array is not None:
+        return _objects(array.tolist(), array.shape) if array.size <= LIMIT else None
+    node = r.producer(value, "dims", "full", "reshape", "cast")
+    if node is None:
+        return None
+    if node.op == "dims":
+        return _objects(list(node.attrs["exprs"]), (len(node.attrs["exprs"]),))
+    shape = _static(value)
+    if shape is None or math.prod(shape) > LIMIT:
+        return None
+    if node.op == "full":
+        return _objects([int(node.attrs["value"])] * math.prod(shape), shape)
+    inner = known_dims(r, node.inputs[0])
+    return None if inner is None else inner.reshape(shape)
+
+
+def _static(value: Value) -> tuple[int, ...] | None:
+    shape = tuple(x for x in value.shape if isinstance(x, int))
+    return shape if len(shape) == value.rank else None
+
+
+def _objects(items: list[Any], shape: tuple[int, ...]) -> Array:
+    result = np.empty(math.prod(shape), object)
+    flat = np.array(items, object).reshape(-1) if items != [] else np.empty(0, object)
+    result[:] = flat
+    return result.reshape(shape)
+
+
+def _truncated(a: d.Dim, b: d.Dim) -> d.Dim:
+    """Integer division as the op `div` does it; sizes are not negative, so it is a floordiv."""
+    return d.floordiv(a, b)
+
+
+_BINARY: dict[str, Callable[[d.Dim, d.Dim], d.Dim]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": _truncated,
+    "floordiv": d.floordiv, "mod": d.mod, "max": d.maximum, "min": d.minimum,
+}  # fmt: skip
+
+
+def _evaluate(r: Rewriting, m: Match, known: list[Array]) -> Array | None:
+    """The result as dims, for the ops that occur in shape arithmetic."""
+    if m.op in _BINARY:
+        if m.op == "div" and any(r.constraints.range_of(x)[0] in (None, *range(-9, 0)) for a in known for x in a.flat):
+            return None
+        flat = [_BINARY[m.op](a, b) for a, b in zip(known[0].flat, known[1].flat, strict=True)]
+        return _objects(flat, known[0].shape)
+    if m.op == "neg":
+        return _objects([-x for x in known[0].flat], known[0].shape)
+    attrs = m.attrs
+    if m.op in ("reshape", "cast", "bitcast"):
+        shape = _static(m.type)
+        return known[0].reshape(shape) if shape is not None and m.op != "bitcast" else None
+    if m.op == "concat":
+        return np.concatenate(known, attrs["axis"])
+    if m.op == "transpose":
+        return known[0].transpose(attrs["perm"])
+    if m.op == "gather":
+        index = [x for x in known[1].flat if isinstance(x, int)]
+        size = known[0].shape[attrs["axis"]]
+        if len(index) != known[1].size or not all(-size <= i < size for i in index):
+            return None
+        return known[0].take(np.array(index, np.int64).reshape(known[1].shape), attrs["axis"])
+    if m.op == "slice":
+        parts = [*attrs["starts"], *attrs["limits"], *attrs["strides"]]
+        if not all(isinstance(x, int) for x in parts):
+            return None
+        each = zip(attrs["starts"], attrs["limits"], attrs["strides"], strict=True)
+        return known[0][tuple(slice(*p) for p in each)]
+    if m.op == "reduce" and attrs["kind"] in ("prod", "sum"):
+        total = (np.multiply if attrs["kind"] == "prod" else np.add).reduce
+        return np.asarray(total(known[0], axis=attrs["axes"], keepdims=attrs["keepdims"]), object)
+    return None
+
+
+def shape_to_host(r: Rewriting, m: Match) -> Value | None:
+    """op(dims) = dims of the computed expressions."""
+    if m.type.dtype not in ("i64", "i32") or not m.inputs or m.op not in _FOLLOWED:
+        return None
+    shape = _static(m.type)
+    if shape is None or math.prod(shape) > LIMIT:
+        return None
+    if all(r.producer(v, "dims", "reshape", "cast") is None for v in m.inputs):
+        return None  # no size takes part; constants are folded elsewhere
+    known = [known_dims(r, v) for v in m.inputs]
+    arrays = [k for k in known if k is not None]
+    result = _evaluate(r, m, arrays) if len(arrays) == len(known) else None
+    if result is None:
+        return None
+    exprs = tuple(r.constraints.simplify(x) for x in result.flat)
+    if m.op in ("reshape", "cast") and r.producer(m.inputs[0], "dims"):
+        return None  # already the normal form: dims, then cast, then reshape
+    value = r.emit("dims", exprs=exprs)
+    if m.type.dtype != "i64":
+        value = r.emit("cast", (value,), dtype=m.type.dtype)
+    return value if len(shape) == 1 else r.emit("reshape", (value,), shape=shape)
+
+
+_FOLLOWED = (*_BINARY, "neg", "reshape", "cast", "concat", "transpose", "gather", "slice", "reduce")
+SHAPE_VALUE_RULES: dict[str, list[Rule]] = {name: [shape_to_host] for name in _FOLLOWED}
