@@ -14,6 +14,7 @@
 from hwsdk.intrinsics.compiled import CompiledIntrinsic, compiled
 from hwsdk.intrinsics.emit_llvm import emit_llvm, natural_type
 from hwsdk.intrinsics.emit_source import emit_source
+from hwsdk.intrinsics.lint import lint, load_checked
 from hwsdk.intrinsics.syntax import SemanticsError
 
 __all__ = [
@@ -22,5 +23,7 @@ __all__ = [
     "compiled",
     "emit_llvm",
     "emit_source",
+    "lint",
+    "load_checked",
     "natural_type",
 ]

@@ -173,7 +173,7 @@ class CompiledIntrinsic:
         found = {}
         for position, name in enumerate(sorted(self.scalars)):
             legal = self.operands[name].values
-            found[name] = max(legal) if legal else 4096 + 64 * position
+            found[name] = max(legal) if legal else (1 << 20) + 64 * position
         return found
 
     def sample(self, operand: str) -> Places:

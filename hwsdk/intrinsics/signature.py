@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hwsdk.dtypes import DTYPES
+from hwsdk.errors import nearest
 from hwsdk.intrinsics.syntax import (
     COMPARISONS,
     Binary,
@@ -280,6 +281,17 @@ class _Inference:
         if op == "/" and not (is_float(kind) or kind == LITERAL):
             raise SemanticsError(f"'/' needs floats, not {kind}; integers divide with //")
         return kind
+
+
+def check_condition(expr: Expr, dims: Iterable[str], scalars: Mapping[str, str]) -> None:
+    """A condition over dims and scalar operands (name -> dtype) must be bool; SemanticsError if it is not."""
+    known = [*dims, *scalars]
+    for name in sorted(names(expr) - set(known)):
+        raise SemanticsError(f"{name!r} is neither a dim nor a scalar operand{nearest(name, known) if known else ''}")
+    inference = _Inference((), dict(scalars), tuple(dims), frozenset(scalars), {})
+    kind = inference.value(expr, frozenset(dims))
+    if kind != "bool":
+        raise SemanticsError(f"a condition is bool, not {kind}")
 
 
 # --------------------------------------------------------------------------------------------------------- operations

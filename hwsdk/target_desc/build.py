@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hwsdk.target_desc.merge import Merged
@@ -33,6 +34,7 @@ from hwsdk.target_desc.model import (
     Target,
     Unit,
 )
+from hwsdk.target_desc.nodes import Map
 from hwsdk.target_desc.quantities import number, origins, whole
 
 Model = TypeVar("Model")
@@ -210,9 +212,16 @@ def _codegen(data: Mapping[str, Any] | None, features: tuple[str, ...]) -> Codeg
         Codegen,
         data,
         model=data.get("model", "sequential"),
-        llvm=_plain(LlvmCodegen, llvm, features=tuple(llvm.get("features", features))) if llvm else None,
+        llvm=_llvm(llvm, features) if llvm else None,
         source=_plain(SourceCodegen, source) if source else None,
     )
+
+
+def _llvm(data: Map, features: tuple[str, ...]) -> LlvmCodegen:
+    support = data.get("support")
+    if support is not None:  # beside the file that says so, which may be one that this one extends
+        support = str(Path(data.at("support").file).parent / support)
+    return _plain(LlvmCodegen, data, features=tuple(data.get("features", features)), support=support)
 
 
 def _numerics(data: Mapping[str, Any]) -> Numerics:

@@ -41,6 +41,7 @@ def load_merged(path: Path) -> Merged:
             names = [seen.name for seen, _ in chain] + [current.name]
             _fail(place, f"'extends' goes round in a circle: {' -> '.join(names)}")
         data = expand_each(read(current))
+        _refuse_twice(data)
         chain.append((current, data))
         if data.get("extends") is None:
             break
@@ -59,6 +60,19 @@ def load_merged(path: Path) -> Merged:
 
 def _fail(place: Place | None, message: str) -> NoReturn:
     raise DescriptionError([(place or Place("?", 1)).problem(message)])
+
+
+def _refuse_twice(data: Map) -> None:
+    """Two entries of one file with one name: merging would hide the first."""
+    for block in NAMED_LISTS:
+        entries = data.get(block)
+        seen: dict[str, Place] = {}
+        for entry, place in zip(entries, entries.items_at, strict=True) if isinstance(entries, Seq) else ():
+            name = entry.get("name") if isinstance(entry, Map) else None
+            if isinstance(name, str) and name in seen:
+                _fail(entry.at("name"), f"the name {name!r} is already taken by the entry on line {seen[name].line}")
+            if isinstance(name, str):
+                seen[name] = place
 
 
 def _same(a: Path, b: Path) -> bool:

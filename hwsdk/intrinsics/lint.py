@@ -1,0 +1,147 @@
+"""Everything that can be known about a description without running it: structure, semantics, layouts, bindings, peaks.
+
+Design choice: the laws of a description are checked on the model that the compiler will use, and every finding is led back
+to the line that said it.  A later stage looks only at intrinsics that passed the earlier ones, so one mistake is one
+error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from hwsdk.errors import DescriptionError, Problem
+from hwsdk.intrinsics.compiled import CompiledIntrinsic
+from hwsdk.intrinsics.lint_emission import emission_findings
+from hwsdk.intrinsics.lint_layout import layout_findings
+from hwsdk.intrinsics.signature import check_condition
+from hwsdk.intrinsics.syntax import SemanticsError, names, parse_expr
+from hwsdk.target_desc.description import Description, read_description
+from hwsdk.target_desc.lint import one_per_line, structural_problems
+from hwsdk.target_desc.loading import load_described, resolve
+from hwsdk.target_desc.model import Target
+
+PEAK_TOLERANCE = 0.05
+
+Finding = tuple[tuple[str, ...], str]
+
+
+def lint(target_file: str | os.PathLike[str]) -> list[Problem]:
+    """Every problem of a description file, one per line; empty when there is none."""
+    try:
+        return problems(read_description(Path(target_file)))
+    except DescriptionError as error:
+        return list(error.problems)
+
+
+def problems(description: Description) -> list[Problem]:
+    """Like `lint`, for a description that was read before."""
+    found = structural_problems(description)
+    broken = {p.message.split(":")[0] for p in found}
+    for name, spec in description.target.intrinsics.items():
+        if name in broken:
+            continue
+        x = CompiledIntrinsic(description.target, spec)
+        for path, message in _intrinsic(x):
+            found.append(description.problem(("intrinsics", name, *path), f"{name}: {message}"))
+    return one_per_line(found)
+
+
+def load_checked(
+    name_or_path: str | os.PathLike[str], detect: bool = True, features: Iterable[str] = ()
+) -> Target:
+    """The target as this machine has it, from a description that contradicts nothing; DescriptionError lists the rest."""
+    description = read_description(resolve(name_or_path))
+    found = problems(description)
+    if found:
+        raise DescriptionError(found)
+    return load_described(description, detect=detect, features=features)
+
+
+# ---------------------------------------------------------------------------------------------------------- intrinsic
+def _intrinsic(x: CompiledIntrinsic) -> Iterator[Finding]:
+    """Stages: extents, semantics, operands, layouts, emission and cost; a stage with findings ends the walk."""
+    for stage in (_semantics, _operands, _layouts, _uses):
+        found = list(stage(x))
+        yield from found
+        if found:
+            return
+
+
+def _semantics(x: CompiledIntrinsic) -> Iterator[Finding]:
+    try:
+        assert x.dims is not None
+    except SemanticsError as error:
+        name = str(error).split(":")[0].removeprefix("extent of ")
+        yield ("dims", name), str(error)
+        return
+    try:
+        assert x.signature is not None
+    except SemanticsError as error:
+        yield ("semantics",), str(error)
+
+
+def _operands(x: CompiledIntrinsic) -> Iterator[Finding]:
+    used = {*x.reads, *x.writes}
+    mentioned = names(*(e for s in x.program for e in s.expressions))
+    texts = " ".join(o.layout or "" for o in x.operands.values())
+    for name, operand in x.operands.items():
+        path = ("operands", name)
+        if name in x.scalars:
+            if name not in mentioned and name not in _words(texts):
+                yield path, f"{operand.place} operand {name!r} is used neither in the semantics nor in a layout"
+        elif name not in used:
+            yield path, f"operand {name!r} is not used in the semantics"
+
+
+def _words(text: str) -> set[str]:
+    return set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
+
+
+def _layouts(x: CompiledIntrinsic) -> Iterator[Finding]:
+    for name in x.tensors:
+        for message in layout_findings(x, name):
+            stated = x.operands[name].layout is not None
+            yield ("operands", name, *(("layout",) if stated else ())), message
+
+
+def _uses(x: CompiledIntrinsic) -> Iterator[Finding]:
+    for route, form in x.spec.emit.items():
+        for message in emission_findings(x, route, form):
+            yield ("emit", route), message
+    yield from _route(x)
+    if x.spec.when is not None:
+        try:
+            check_condition(parse_expr(x.spec.when), x.spec.dims, {n: x.operands[n].dtype for n in x.scalars})
+        except SemanticsError as error:
+            yield ("when",), f"when: {error}"
+    yield from _peak(x)
+
+
+def _route(x: CompiledIntrinsic) -> Iterator[Finding]:
+    route = x.target.codegen.route
+    if x.target.abstract or "library" in x.spec.emit or route in x.spec.emit:
+        return
+    yield ("emit",), f"codegen.route is {route!r}, but there is no emission for it"
+
+
+def _peak(x: CompiledIntrinsic) -> Iterator[Finding]:
+    """peak_tops = ops x issue x units x instances x clock."""
+    stated, derived = x.spec.cost.peak_tops, x.peak_tops()
+    if stated is None or derived is None or abs(derived - stated) <= PEAK_TOLERANCE * stated:
+        return
+    unit = x.target.unit(x.spec.unit)
+    total = 1
+    for level in x.target.levels:
+        total *= level.count or 1
+        if level.name == unit.per:
+            break
+    terms = (
+        f"{x.ops} ops",
+        f"{x.spec.cost.issue_per_cycle:g} per cycle",
+        f"{unit.count:g} {unit.name}",
+        f"{total:g} {unit.per}",
+        f"{unit.clock_ghz:g} GHz",
+    )
+    yield ("cost", "peak_tops"), f"stated peak {stated:g} TOP/s, but {' x '.join(terms)} = {derived:.4g} TOP/s"
