@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hwsdk.codegen.arena import plan_arena
+from hwsdk.codegen.arena import Life, plan_arena
 from hwsdk.codegen.blocks import Tensor
 from hwsdk.codegen.host_ir import Binding, Check, HostBuffer, HostProgram, Launch, Signature, Version
 from hwsdk.codegen.loop_ir import Index, LoopKernel
@@ -119,12 +119,12 @@ class _Assembler:
         items = []
         for name in first:
             info = self.extra.get(name) or self.graph.values[name]
-            items.append((name, product(info.shape) * dtype(info.dtype).size_bytes, first[name], last[name]))
-        offsets, total = plan_arena(items)
+            items.append(Life(name, product(info.shape) * dtype(info.dtype).size_bytes, first[name], last[name]))
+        plan = plan_arena(items, self.graph.constraints.ranges)
         for name in first:
             info = self.extra.get(name) or self.graph.values[name]
-            self._add(name, info.dtype, tuple(info.shape), "arena", offsets[name])
-        return total
+            self._add(name, info.dtype, tuple(info.shape), "arena", plan.offsets[name])
+        return plan.total_bytes
 
     def _launch(self, item: Lowered, args: tuple[str, ...], symbol_of: Mapping[str, str]) -> Launch:
         symbol = symbol_of[item.loop.name]

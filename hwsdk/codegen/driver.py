@@ -16,6 +16,7 @@ from hwsdk.codegen.fusion import Partition, partition
 from hwsdk.codegen.loop_ir import Index, LoopKernel
 from hwsdk.codegen.lower.lowered import Lowered
 from hwsdk.codegen.lower.simd import SimdLowering
+from hwsdk.codegen.lower.staged.lowering import StagedLowering
 from hwsdk.codegen.prepare import prepare
 from hwsdk.errors import PlanError
 from hwsdk.graph.dims import Range
@@ -55,9 +56,9 @@ def compile_graph(graph: Graph, target: Target, options: Options | None = None, 
     options = options or Options()
     graph = optimise(graph)
     cut, kernels = build_kernels(graph)
-    lowered, extra = lower_kernels(kernels, graph, target, progress)
+    lowered, extra = lower_kernels(kernels, graph, target, options, progress)
     loops, _ = distinct(lowered)
-    ir, workspace = emit(loops, target)
+    ir, workspace = emit(loops, target) if target.codegen.route == "llvm" else ({}, {})
     assembled = assemble(graph, lowered, extra, workspace)
     return Compilation(graph, target, cut, kernels, lowered, assembled, ir)
 
@@ -95,10 +96,18 @@ def build_kernels(graph: Graph) -> tuple[Partition, tuple[Kernel, ...]]:
 
 
 def lower_kernels(
-    kernels: Sequence[Kernel], graph: Graph, target: Target, progress: Progress = silent
+    kernels: Sequence[Kernel], graph: Graph, target: Target, options: Options, progress: Progress = silent
 ) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
     """Kernels to LoopIR, and the buffers that lowering put between them."""
-    lowering = SimdLowering(target, graph, index_ranges(graph))
+    ranges = index_ranges(graph)
+    lowering: SimdLowering | StagedLowering
+    match target.codegen.model:
+        case "simd":
+            lowering = SimdLowering(target, graph, ranges)
+        case "sequential":
+            lowering = StagedLowering(target, graph, ranges, options.precision or target.codegen.default_precision)
+        case model:
+            raise PlanError(f"target {target.name}: codegen.model {model} has no lowering yet")
     out: list[Lowered] = []
     for number, kernel in enumerate(kernels):
         progress("lower", number, len(kernels))

@@ -1,0 +1,115 @@
+"""Lowering for chips with software-managed memories: vectors and matrices where the chip has them, else scalar code.
+
+Design choice: scalar code is not a separate lowering; it is the SIMD lowering at one lane, working on main memory, so
+that every kernel runs on every chip, and the reason why it is scalar is kept for `explain`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hwsdk.codegen.blocks import Kernel, Tensor
+from hwsdk.codegen.lower.library import lower_library
+from hwsdk.codegen.lower.lowered import Lowered, Machine
+from hwsdk.codegen.lower.map import lower_map
+from hwsdk.codegen.lower.row import lower_row
+from hwsdk.codegen.lower.staged.contraction import StagedContraction
+from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
+from hwsdk.codegen.lower.staged.program import NotVector
+from hwsdk.codegen.lower.staged.rows import RowsLowering
+from hwsdk.codegen.lower.window import lower_window
+from hwsdk.codegen.planner import Contraction, Range, plan
+from hwsdk.graph.dims import Dim, Ranges, evaluate, free_symbols
+from hwsdk.graph.graph import Graph
+from hwsdk.target_desc.model import Target
+
+
+class StagedLowering:
+    """`extra`: buffers between kernels that are no graph values.  `refused`: kernel -> why it is scalar code."""
+
+    def __init__(self, target: Target, graph: Graph, ranges: Ranges, precision: str | None) -> None:
+        self.target, self.graph, self.ranges = target, graph, ranges
+        self.precision = precision
+        self.chip = Chip.of(target)
+        self.level = target.levels[-1].name
+        self.scalar = Machine(target, self.chip.main, self.chip.main, self.chip.scratch, 1)
+        self.constants = frozenset(graph.constants)
+        self.extra: list[Tensor] = []
+        self.refused: dict[str, str] = {}
+
+    def lower(self, kernel: Kernel) -> list[Lowered]:
+        try:
+            match kernel.kind:
+                case "map":
+                    return self._maps(kernel)
+                case "row":
+                    return [self._rows(kernel)]
+                case "contraction":
+                    return self._contraction(kernel)
+        except NotVector as reason:
+            self.refused[kernel.name] = str(reason)
+        return self._scalar(kernel)
+
+    def _maps(self, kernel: Kernel) -> list[Lowered]:
+        """Each block on its own, so that one awkward piece of a concatenation leaves the others fast."""
+        out: list[Lowered] = []
+        for number, block in enumerate(kernel.blocks):
+            one = replace(kernel, name=f"{kernel.name}_{number}" if number else kernel.name, blocks=(block,))
+            try:
+                out.append(self._rows(one))
+            except NotVector as reason:
+                self.refused[one.name] = str(reason)
+                out += lower_map(one, self.scalar, self.ranges, self.level)
+        return out
+
+    def _rows(self, kernel: Kernel) -> Lowered:
+        return RowsLowering(kernel, self.chip, self.scalar, self.ranges, self.level).lower()
+
+    def _scalar(self, kernel: Kernel) -> list[Lowered]:
+        match kernel.kind:
+            case "map":
+                return lower_map(kernel, self.scalar, self.ranges, self.level)
+            case "row":
+                return lower_row(kernel, self.scalar, self.ranges, self.level)
+            case "library":
+                return lower_library(kernel, self.graph, self.scalar, self.ranges, self.level)
+        return lower_window(kernel, self.scalar, self.ranges, self.level)
+
+    # ------------------------------------------------------------------------------------------------ contraction
+    def _contraction(self, kernel: Kernel) -> list[Lowered]:
+        block = kernel.blocks[0]
+        operand = kernel.inputs[0].dtype
+        op = self._matrix(operand, block.accumulator or operand)
+        if op is None:
+            raise NotVector(f"no matrix intrinsic takes {operand} at precision {self.precision or operand}")
+        lowering = StagedContraction(kernel, self.chip, self.scalar, self.ranges, self.level, op, self.constants)
+        rows, columns, depth = (self._extent(e) for e in lowering.typical)
+        problem = Contraction(
+            rows, columns, depth, a=op.dtypes[0], b=op.dtypes[1], acc=op.dtypes[2], out=kernel.outputs[0].dtype, b_constant=True,
+        )
+        schedule = plan(self.target, problem)
+        main = lowering.lower(schedule)
+        out: list[Lowered] = []
+        for pack, tensor in lowering.packed:
+            self.extra.append(tensor)
+            out += self._maps(pack)
+        return [*out, main]
+
+    def _matrix(self, operand: str, accumulator: str) -> MatrixOp | None:
+        exact = self.chip.matrix(operand, operand, accumulator)
+        if exact is not None or self.precision is None or operand not in ("f32", "f16", "bf16"):
+            return exact
+        return self.chip.matrix(self.precision, self.precision, accumulator)
+
+    def _extent(self, extent: Dim) -> int | Range:
+        """An extent as the planner takes it: a number, or a range with a likely value."""
+        if isinstance(extent, int):
+            return extent
+        likely = {n: 128 for n in free_symbols(extent)}
+        for name, (low, high) in self.ranges.items():
+            if name in likely and isinstance(low, int):
+                top = high if isinstance(high, int) else None
+                likely[name] = max(low, min(128, top) if top is not None else 128)
+        return Range(1, None, (max(1, int(evaluate(extent, likely))),))
+
+

@@ -1,0 +1,98 @@
+"""Steps that overlap: while one step computes, the copies of the next one are under way.
+
+Design choice: every staging buffer has two halves and a step uses the half of its parity.  Copies complete in the order
+in which they were started, so waiting for all but the last step's stores is waiting for this step's loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hwsdk.codegen.blocks import Iter
+from hwsdk.codegen.loop_ir import Alloc, Body, Buffer, For, FromIndex, If, Index, Intrin, Let, Stmt, Sync, View
+from hwsdk.codegen.lower.lowered import compare
+from hwsdk.codegen.lower.staged.facts import Chip
+from hwsdk.codegen.lower.staged.program import NotVector
+from hwsdk.dtypes import DTYPES
+from hwsdk.graph.dims import floordiv, mod, product, sym
+
+
+@dataclass
+class Staging:
+    """Staging buffers of one kernel and the copies that fill and drain them."""
+
+    chip: Chip
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    bytes: Index = 0
+
+    def add(self, name: str, dtype: str, shape: tuple[Index, ...], halves: int = 2) -> str:
+        """A buffer of `halves` x shape in the scratchpad."""
+        memory = self.chip.scratch
+        self.buffers[name] = Buffer(name, dtype, (halves, *shape), memory.name, align_bytes=memory.align_bytes or 0)
+        self.bytes = self.bytes + product(shape) * halves * DTYPES[dtype].size_bytes
+        return name
+
+    def allocs(self) -> list[Stmt]:
+        return [Alloc(b) for b in self.buffers.values()]
+
+    def load(self, name: str, half: Index, source: View, rows: Index, columns: Index, source_ld: Index) -> Stmt:
+        """Copy rows x columns of `source` into a half."""
+        buffer = self.buffers[name]
+        return self._copy(
+            self.chip.scratch.name, self.chip.main.name, View(name, (half, *(0,) * (len(buffer.shape) - 1))), buffer.shape[-1],
+            source, source_ld, rows, columns, buffer.dtype,
+        )
+
+    def store(self, name: str, half: Index, target: View, rows: Index, columns: Index, target_ld: Index) -> Stmt:
+        """Copy rows x columns of a half to `target`."""
+        buffer = self.buffers[name]
+        return self._copy(
+            self.chip.main.name, self.chip.scratch.name, target, target_ld,
+            View(name, (half, *(0,) * (len(buffer.shape) - 1))), buffer.shape[-1], rows, columns, buffer.dtype,
+        )
+
+    def _copy(
+        self, to: str, source_place: str, dst: View, dst_ld: Index, src: View, src_ld: Index, rows: Index, columns: Index,
+        dtype: str,
+    ) -> Stmt:
+        op = self.chip.copies.get((dtype, to, source_place))
+        if op is None:
+            raise NotVector(f"no intrinsic copies {dtype} from {source_place} to {to}")
+        operands = ((op.operands[0], dst), (op.operands[1], src), (op.strides[0], dst_ld), (op.strides[1], src_ld))
+        return Intrin(op.name, operands, ((op.dims[0], rows), (op.dims[1], columns)))
+
+    def wait(self, pending: int) -> list[Stmt]:
+        """Until all but `pending` copies are done (nothing, where copies block)."""
+        names = {op.wait for op in self.chip.copies.values() if op.wait}
+        return [Sync(name, pending) for name in sorted(names)]
+
+
+Part = Callable[[Index, str], Sequence[Stmt]]
+
+
+def pipeline(staging: Staging, steps: Index, load: Part, compute: Part, stores: int, var: str) -> Body:
+    """load(step, suffix) starts the copies of a step; compute(step, suffix) works on it and starts `stores` copies out.
+
+    `suffix` keeps the names that the two parts bind apart.
+    """
+    step = sym(var)
+    first: Body = (*load(0, "f"), *staging.wait(0))
+    following = If(compare("lt", step + 1, steps), tuple(load(step + 1, "n")))
+    loop = For(var, steps, (*staging.wait(stores), following, *compute(step, "")))
+    return (*staging.allocs(), If(compare("gt", steps, 0), (*first, loop, *staging.wait(0))))
+
+
+def bind(iters: Sequence[Iter], number: Index, suffix: str) -> tuple[list[Stmt], Mapping[str, Index]]:
+    """Lets that decode a flat number into iters (named with the suffix), and what to substitute for each iter."""
+    out: list[Stmt] = []
+    names: dict[str, Index] = {}
+    rest = number
+    for position, it in enumerate(iters):
+        below = product(i.extent for i in iters[position + 1 :])
+        name = f"{it.name}{suffix}"
+        out.append(Let(name, FromIndex("i64", rest if below == 1 else floordiv(rest, below))))
+        names[it.name] = sym(name)
+        if below != 1:
+            rest = mod(rest, below)
+    return out, names

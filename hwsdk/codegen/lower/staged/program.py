@@ -1,0 +1,208 @@
+"""Scalar bodies as vector intrinsics over named places.
+
+Design choice: a vector program is built for one strip of elements at a time.  Every node of the value gets a slot in the
+place where vector intrinsics work; a node for which the chip has no intrinsic makes the whole body `NotVector`, and the
+kernel then runs as scalar code on the control unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    FromIndex,
+    Index,
+    Intrin,
+    Load,
+    Ref,
+    Select,
+    Stmt,
+    Ternary,
+    Unary,
+    Value,
+    View,
+)
+from hwsdk.codegen.lower.lowered import Namer
+from hwsdk.codegen.lower.staged.facts import Chip, VectorOp
+from hwsdk.graph.dims import free_symbols
+
+COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
+
+
+class NotVector(Exception):
+    """The body needs something for which the chip has no vector intrinsic; the message says what."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a node's elements are: a view in the vector place; `single`: one element stands for all lanes."""
+
+    view: View
+    dtype: str
+    single: bool = False
+
+
+Source = Callable[[Load], Slot | Value | None]
+
+
+@dataclass
+class VectorProgram:
+    """Statements that compute values for `lanes` elements (an index, at most the chip's vector length).
+
+    source(load) says where a load's elements already are: a slot, a scalar value that is the same for all lanes, or None
+    (not available: the body cannot be vectorised here).  `known` are values bound to slots beforehand.
+    """
+
+    chip: Chip
+    namer: Namer
+    lanes: Index
+    source: Source
+    known: Mapping[str, Slot] = field(default_factory=dict)
+    out: list[Stmt] = field(default_factory=list)
+    _memo: dict[int, tuple[Value, Slot]] = field(default_factory=dict)
+
+    def slot(self, value: Value) -> Slot:
+        found = self._memo.get(id(value))
+        if found is None:
+            found = self._memo[id(value)] = (value, self._make(value))
+        return found[1]
+
+    def full(self, value: Value) -> Slot:
+        """Like `slot`, but with an element per lane."""
+        slot = self.slot(value)
+        if not slot.single:
+            return slot
+        return self._filled(slot.dtype, Load(slot.dtype, slot.view.buffer, slot.view.index))
+
+    # -------------------------------------------------------------------------------------------------- nodes
+    def _make(self, value: Value) -> Slot:
+        match value:
+            case Const(dtype=dtype):
+                return self._filled(dtype, value)
+            case FromIndex(dtype=dtype, index=index):
+                return self._filled(dtype, FromIndex(dtype, index))
+            case Load():
+                return self._loaded(value)
+            case Ref(name=name) if name in self.known:
+                return self.known[name]
+            case Cast(mode="value", x=x, dtype=dtype):
+                return self._cast(dtype, self.full(x))
+            case Unary(op=op, x=x, dtype=dtype):
+                return self._unary(dtype, op, x)
+            case Binary(op=op, x=x, y=y, dtype=dtype):
+                return self._binary(dtype, op, x, y)
+            case Ternary(op="fma", x=x, y=y, z=z, dtype=dtype):
+                return self._binary(dtype, "add", Binary(dtype, "mul", x, y), z)
+        raise NotVector(describe(value))
+
+    def _loaded(self, load: Load) -> Slot:
+        found = self.source(load)
+        if isinstance(found, Slot):
+            return found
+        if found is None:
+            raise NotVector(f"access to {load.buffer} is neither contiguous nor the same for all lanes")
+        return self._filled(load.dtype, found)
+
+    def _new(self, dtype: str) -> Slot:
+        name = self.namer.fresh("w")
+        self.out.append(Alloc(Buffer(name, dtype, (self.chip.lanes,), self.chip.vectors.name)))
+        return Slot(View(name, (0,)), dtype)
+
+    def _use(self, op: VectorOp, *operands: View | Value | Index) -> None:
+        pairs = tuple(zip(op.operands, operands, strict=True))
+        self.out.append(Intrin(op.name, pairs, ((op.dim, self.lanes),)))
+
+    def _filled(self, dtype: str, value: Value) -> Slot:
+        op = self.chip.fill.get(dtype)
+        if op is None:
+            raise NotVector(f"no intrinsic fills a vector of {dtype}")
+        slot = self._new(dtype)
+        self._use(op, slot.view, value)
+        return slot
+
+    def _cast(self, dtype: str, x: Slot) -> Slot:
+        if dtype == x.dtype:
+            return x
+        op = self.chip.move.get((dtype, self.chip.vectors.name, x.dtype, self.chip.vectors.name))
+        if op is None:
+            raise NotVector(f"no intrinsic converts {x.dtype} to {dtype}")
+        slot = self._new(dtype)
+        self._use(op, slot.view, x.view)
+        return slot
+
+    def _unary(self, dtype: str, op: str, x: Value) -> Slot:
+        found = self.chip.unary.get((op, dtype))
+        if found is None:
+            rest = REWRITES.get(op)
+            if rest is None:
+                raise NotVector(f"no intrinsic for {op} of {dtype}")
+            return self.slot(rest(dtype, x))
+        source = self.full(x)
+        slot = self._new(dtype)
+        self._use(found, slot.view, source.view)
+        return slot
+
+    def _binary(self, dtype: str, op: str, x: Value, y: Value) -> Slot:
+        if op in COMMUTATIVE and self._is_single(x) and not self._is_single(y):
+            x, y = y, x
+        spread = self.chip.binary.get((op, dtype, True))
+        if spread is not None and self._is_single(y) and not self._is_single(x):
+            a, b = self.full(x), self.slot(y)
+            slot = self._new(dtype)
+            self._use(spread, slot.view, a.view, b.view)
+            return slot
+        found = self.chip.binary.get((op, dtype, False))
+        if found is None:
+            raise NotVector(f"no intrinsic for {op} of {dtype}")
+        a, b = self.full(x), self.full(y)
+        slot = self._new(dtype)
+        self._use(found, slot.view, a.view, b.view)
+        return slot
+
+    def _is_single(self, value: Value) -> bool:
+        name = value.name if isinstance(value, Ref) else value.buffer if isinstance(value, Load) else ""
+        return name in self.known and self.known[name].single
+
+    # -------------------------------------------------------------------------------------------------- moves
+    def moved_in(self, dtype: str, source: View) -> Slot:
+        """Elements of a staged buffer in the vector place, widened to f32 if the chip only moves them so."""
+        place = self.chip.vectors.name
+        for to in (dtype, "f32"):
+            op = self.chip.move.get((to, place, dtype, self.chip.scratch.name))
+            if op is not None:
+                slot = self._new(to)
+                self._use(op, slot.view, source)
+                return slot
+        raise NotVector(f"no intrinsic moves {dtype} from {self.chip.scratch.name} to {place}")
+
+    def moved_out(self, dtype: str, value: Slot, target: View) -> None:
+        """Elements of the vector place to a staged buffer of `dtype`."""
+        op = self.chip.move.get((dtype, self.chip.scratch.name, value.dtype, self.chip.vectors.name))
+        if op is None:
+            raise NotVector(f"no intrinsic moves {value.dtype} to {dtype} in {self.chip.scratch.name}")
+        self._use(op, target, value.view)
+
+
+REWRITES: Mapping[str, Callable[[str, Value], Value]] = {
+    "reciprocal": lambda t, x: Binary(t, "div", Const(t, 1.0), x),
+    "rsqrt": lambda t, x: Binary(t, "div", Const(t, 1.0), Unary(t, "sqrt", x)),
+    "neg": lambda t, x: Binary(t, "sub", Const(t, 0.0), x),
+}
+
+
+def describe(value: Value) -> str:
+    """What could not be vectorised, for `explain`."""
+    if isinstance(value, Select):
+        return "no intrinsic selects by a condition"
+    op = getattr(value, "op", type(value).__name__)
+    return f"no intrinsic for {op} of {value.dtype}"
+
+
+def depends(value: Index, name: str) -> bool:
+    return name in free_symbols(value)

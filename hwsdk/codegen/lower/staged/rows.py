@@ -1,0 +1,266 @@
+"""Maps and rows on a staged chip: long contiguous pieces are copied to the scratchpad, worked on in vectors, copied back.
+
+Design choice: a map is a row kernel with one block; both go through the same two-half pipeline, whose step is a piece of
+a map or one whole row of a row kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hwsdk.codegen.blocks import Iter, Kernel
+from hwsdk.codegen.build import neutral
+from hwsdk.codegen.loop_ir import Alloc, Buffer, Const, For, Index, Intrin, Let, Load, Stmt, Store, Value, View
+from hwsdk.codegen.lower.lowered import FlatBlock, Lowered, Machine, Namer, at, finish_kernel, flatten_block, merge
+from hwsdk.codegen.lower.map import contiguous_iter
+from hwsdk.codegen.lower.row import COMBINE
+from hwsdk.codegen.lower.staged.facts import Chip
+from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
+from hwsdk.codegen.lower.staged.program import NotVector, Slot, VectorProgram
+from hwsdk.codegen.rewrite import Rewriter, loads
+from hwsdk.dtypes import DTYPES
+from hwsdk.graph.dims import Ranges, ceildiv, coefficient, floordiv, free_symbols, minimum, mod, product, substitute, sym
+
+PIECE = 4096  # elements of a map that one step works on, at most
+STEPS_PER_TASK = 64
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A contiguous run that is copied in for every step."""
+
+    buffer: str
+    offset: Index
+    dtype: str
+    name: str
+
+
+class RowsLowering:
+    """Lowers a map or row kernel; raises NotVector when a body or an access does not fit the chip."""
+
+    def __init__(self, kernel: Kernel, chip: Chip, machine: Machine, ranges: Ranges, level: str) -> None:
+        self.kernel, self.chip, self.machine, self.ranges, self.level = kernel, chip, machine, ranges, level
+        self.namer = Namer(kernel)
+        self.staging = Staging(chip)
+        self.streams: dict[tuple[str, Index], Stream] = {}
+
+    def lower(self) -> Lowered:
+        flats = [flatten_block(self.kernel, b, self.namer, self.ranges) for b in self.kernel.blocks]
+        if self.kernel.kind == "map":
+            rows, inner, flats = self._map_space(flats)
+            piece: Index = minimum(self._piece(flats), inner.extent)
+        else:
+            rows, inner, flats = self._row_space(flats)
+            piece = inner.extent
+        self.rows, self.inner, self.piece = rows, inner, piece
+        self.names = {b.output: self.namer.buffer[b.output] for b in self.kernel.blocks}
+        self.temps = {t.name for t in self.kernel.temps}
+        self.long = {f.block.output for f in flats if not f.block.combiner and self._is_long(f)}
+        self.flats = flats
+        self._find_streams()
+        stored = [f for f in flats if f.block.output in self.long and f.block.output not in self.temps]
+        for f in stored:
+            self.staging.add(f"out_{self.names[f.block.output]}", f.value.dtype, (1, piece))
+        pieces = ceildiv(inner.extent, piece) if self.kernel.kind == "map" else 1
+        total = product(r.extent for r in rows) * pieces
+        task = sym("task")
+        count = minimum(STEPS_PER_TASK, total - task * STEPS_PER_TASK)
+        self.pieces = pieces
+
+        def load(step: Index, suffix: str) -> list[Stmt]:
+            return self._load(task * STEPS_PER_TASK + step, mod(step, 2), suffix)
+
+        def compute(step: Index, suffix: str) -> list[Stmt]:
+            return self._compute(task * STEPS_PER_TASK + step, mod(step, 2), suffix, stored)
+
+        body = pipeline(self.staging, count, load, compute, len(stored), "step")
+        grid = ceildiv(total, STEPS_PER_TASK)
+        loop = (For("task", grid, body, "parallel", self.level),)
+        work = total * piece * len(flats)
+        return finish_kernel(self.kernel, self.namer, self.machine, loop, grid, work)
+
+    # ------------------------------------------------------------------------------------------------ spaces
+    def _map_space(self, flats: list[FlatBlock]) -> tuple[list[Iter], Iter, list[FlatBlock]]:
+        (flat,) = flats
+        iters, gone = merge(flat.block.iters, flats)
+        flat = at(flat, gone)
+        inner = contiguous_iter(iters, flat.offset)
+        if inner is None or coefficient(flat.offset, inner.name) != 1:
+            raise NotVector("the result is not written contiguously")
+        flat = replace(flat, block=replace(flat.block, iters=tuple(iters)))
+        return [i for i in iters if i is not inner], inner, [flat]
+
+    def _row_space(self, flats: list[FlatBlock]) -> tuple[list[Iter], Iter, list[FlatBlock]]:
+        spaces = {i.name: replace(i, kind="parallel") for f in flats for i in f.block.iters}
+        rows, gone = merge([i for n, i in spaces.items() if n.startswith("p")], flats)
+        long = [f for f in flats if self._is_long(f)]
+        inner, gone_too = merge([i for n, i in spaces.items() if n.startswith("r")], long)
+        if len(inner) != 1:
+            raise NotVector("a row is not one contiguous run")
+        return rows, inner[0], [at(f, {**gone, **gone_too}) for f in flats]
+
+    def _is_long(self, f: FlatBlock) -> bool:
+        return self.kernel.kind == "map" or any(i.name.startswith("r") for i in f.block.iters)
+
+    def _piece(self, flats: Sequence[FlatBlock]) -> int:
+        """Elements per step such that two halves of everything fit the scratchpad."""
+        per_element = sum(DTYPES[x.dtype].size_bytes for f in flats for x in loads(f.value)) + DTYPES[flats[0].value.dtype].size_bytes
+        room = (self.chip.scratch.usable_bytes or 0) // (2 * max(1, per_element))
+        return max(self.chip.lanes, min(PIECE, room // self.chip.lanes * self.chip.lanes))
+
+    # ----------------------------------------------------------------------------------------------- streams
+    def _find_streams(self) -> None:
+        own = {self.names[f.block.output] for f in self.flats}
+        for f in self.flats:
+            if not self._is_long(f):
+                continue
+            for load in loads(f.value):
+                if load.buffer in own:
+                    continue
+                if load.where is not None:
+                    raise NotVector(f"access to {load.buffer} is guarded")
+                step = coefficient(load.index[0], self.inner.name)
+                if step == 1:
+                    key = (load.buffer, load.index[0])
+                    if key not in self.streams:
+                        name = self.staging.add(f"in{len(self.streams)}", load.dtype, (1, self.piece))
+                        self.streams[key] = Stream(*key, load.dtype, name)
+                elif step != 0:
+                    raise NotVector(f"access to {load.buffer} is not contiguous")
+            for let in f.lets:
+                if any(self.inner.name in free_symbols(i) for x in loads(let.value) for i in x.index):
+                    raise NotVector("an index is read for every element")
+
+    def _place(self, number: Index, suffix: str) -> tuple[list[Stmt], dict[str, Index], Index, Index]:
+        """Lets and substitutions for one step, and (start, length) of its piece."""
+        row = number if self.pieces == 1 else floordiv(number, self.pieces)
+        start: Index = 0 if self.pieces == 1 else mod(number, self.pieces) * self.piece
+        out, names = bind(self.rows, row, suffix)
+        mapping: dict[str, Index] = dict(names)
+        move = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, mapping))
+        for f in self.flats:
+            for let in f.lets:
+                if let.name not in mapping:
+                    out.append(Let(f"{let.name}{suffix}", move(let.value)))
+                    mapping[let.name] = sym(f"{let.name}{suffix}")
+                    move = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, mapping))
+        length = self.inner.extent if self.pieces == 1 else minimum(self.piece, self.inner.extent - start)
+        return out, mapping, start, length
+
+    def _load(self, number: Index, half: Index, suffix: str) -> list[Stmt]:
+        out, mapping, start, length = self._place(number, suffix)
+        for stream in self.streams.values():
+            offset = substitute(stream.offset, {**mapping, self.inner.name: start}) if not isinstance(stream.offset, int) else stream.offset
+            out.append(self.staging.load(stream.name, half, View(stream.buffer, (offset,)), 1, length, length))
+        return out
+
+    # ---------------------------------------------------------------------------------------------- computing
+    def _compute(self, number: Index, half: Index, suffix: str, stored: Sequence[FlatBlock]) -> list[Stmt]:
+        out, mapping, start, length = self._place(number, suffix)
+        self.known: dict[str, Slot] = {}
+        for t in self.kernel.temps:
+            if t.name in self.long:
+                place = self.chip.vectors
+                out.append(Alloc(Buffer(self.names[t.name], "f32", (self.piece,), place.name, align_bytes=place.align_bytes or 0)))
+        for f in self.flats:
+            moved = at(replace(f, lets=()), mapping)
+            if f.block.combiner:
+                out += self._reduction(moved, length, half)
+            elif self._is_long(f):
+                out += self._strips(moved, length, half)
+            else:
+                out += self._statistic(moved)
+        for f in stored:
+            name = self.names[f.block.output]
+            offset = f.offset if isinstance(f.offset, int) else substitute(f.offset, {**mapping, self.inner.name: start})
+            out.append(self.staging.store(f"out_{name}", half, View(name, (offset,)), 1, length, length))
+        return out
+
+    def _strip(self, length: Index) -> tuple[str, Index, Index]:
+        """(loop variable, first element, lanes) of the strips of a piece."""
+        var = self.namer.fresh("j")
+        first = sym(var) * self.chip.lanes
+        return var, first, minimum(self.chip.lanes, length - first)
+
+    def _program(self, first: Index, lanes: Index, half: Index) -> VectorProgram:
+        own = {self.names[f.block.output]: f for f in self.flats}
+        streams = {(s.buffer, self._bare(s.offset)): s for s in self.streams.values()}
+
+        def source(load: Load) -> Slot | Value | None:
+            if load.buffer in own:
+                block = own[load.buffer].block
+                if block.output in self.temps and block.output in self.long:
+                    return Slot(View(load.buffer, (first,)), "f32")
+                if block.output in self.long:
+                    return program.moved_in(load.dtype, View(f"out_{load.buffer}", (half, 0, first)))
+                return self.known.get(load.buffer)
+            stream = streams.get((load.buffer, self._bare(load.index[0])))
+            if stream is not None and coefficient(load.index[0], self.inner.name) == 1:
+                return program.moved_in(load.dtype, View(stream.name, (half, 0, first)))
+            return load if coefficient(load.index[0], self.inner.name) == 0 else None
+
+        program = VectorProgram(self.chip, self.namer, lanes, source, self.known)
+        return program
+
+    def _bare(self, offset: Index) -> Index:
+        """An offset without the suffixes and substitutions of a step: what identifies a stream."""
+        return offset if isinstance(offset, int) else substitute(offset, {f"{r.name}": sym(r.name) for r in self.rows})
+
+    def _strips(self, f: FlatBlock, length: Index, half: Index) -> list[Stmt]:
+        var, first, lanes = self._strip(length)
+        program = self._program(first, lanes, half)
+        name = self.names[f.block.output]
+        slot = program.full(f.value)
+        if f.block.output in self.temps:
+            program.out.append(self._same(slot, View(name, (first,)), program))
+        else:
+            program.moved_out(f.value.dtype, slot, View(f"out_{name}", (half, 0, first)))
+        return [For(var, ceildiv(length, self.chip.lanes), tuple(program.out))]
+
+    def _same(self, slot: Slot, target: View, program: VectorProgram) -> Stmt:
+        """A copy inside the vector place, by whatever intrinsic does it: a move, or max(x, x)."""
+        place = self.chip.vectors.name
+        move = self.chip.move.get((slot.dtype, place, slot.dtype, place))
+        if move is not None:
+            return Intrin(move.name, tuple(zip(move.operands, (target, slot.view), strict=True)), ((move.dim, program.lanes),))
+        twice = self.chip.binary.get(("max", slot.dtype, False))
+        if twice is None:
+            raise NotVector(f"no intrinsic copies {slot.dtype} inside {place}")
+        return Intrin(twice.name, tuple(zip(twice.operands, (target, slot.view, slot.view), strict=True)), ((twice.dim, program.lanes),))
+
+    def _reduction(self, f: FlatBlock, length: Index, half: Index) -> list[Stmt]:
+        kind, dtype = f.block.combiner or "sum", f.value.dtype
+        across = self.chip.reduce.get((kind, dtype))
+        step = self.chip.binary.get((COMBINE[kind], dtype, False))
+        fill = self.chip.fill.get(dtype)
+        if across is None or step is None or fill is None or f.finish is not None:
+            raise NotVector(f"no intrinsic reduces {dtype} by {kind}")
+        name = f"c_{self.names[f.block.output]}"
+        whole = self.chip.lanes
+        single = f"s_{self.names[f.block.output]}"
+        out: list[Stmt] = [Alloc(Buffer(n, dtype, (whole,), self.chip.vectors.name)) for n in (name, single)]
+        acc = View(name, (0,))
+        out.append(Intrin(fill.name, tuple(zip(fill.operands, (acc, Const(dtype, neutral(kind, dtype))), strict=True)), ((fill.dim, whole),)))
+        var, first, lanes = self._strip(length)
+        program = self._program(first, lanes, half)
+        slot = program.full(f.value)
+        program.out.append(Intrin(step.name, tuple(zip(step.operands, (acc, acc, slot.view), strict=True)), ((step.dim, lanes),)))
+        out.append(For(var, ceildiv(length, whole), tuple(program.out)))
+        out.append(Intrin(across.name, tuple(zip(across.operands, (View(single, (0,)), acc), strict=True)), ((across.dim, whole),)))
+        return out + self._bound(f, Slot(View(single, (0,)), dtype, True))
+
+    def _statistic(self, f: FlatBlock) -> list[Stmt]:
+        program = self._program(0, 1, 0)
+        slot = program.full(f.value)
+        return [*program.out, *self._bound(f, replace(slot, single=True))]
+
+    def _bound(self, f: FlatBlock, slot: Slot) -> list[Stmt]:
+        """Remember a value per row; the control unit stores it if someone outside wants it."""
+        name = self.names[f.block.output]
+        self.known[name] = slot
+        if f.block.output in self.temps:
+            return []
+        return [Store(name, (f.offset,), Load(slot.dtype, slot.view.buffer, slot.view.index))]
+
+
