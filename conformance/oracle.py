@@ -197,6 +197,8 @@ class Oracle:
     def _arithmetic(self, sign: str, x: Typed, y: Typed) -> Typed:
         dtype = x.dtype if x.dtype not in ("", "index") else y.dtype or x.dtype
         if dtype in DTYPES and DTYPES[dtype].kind == "f":
+            if self.exact and dtype == "f64" and sign != "/" and math.isfinite(x.value) and math.isfinite(y.value):
+                return Typed(dtype, _INTEGER[sign](Fraction(x.value), Fraction(y.value)))  # f64 alone is not exact
             value = _float_arithmetic(sign, x.value, y.value)
             return Typed(dtype, value if self.exact else self._flushed(dtype, _round(dtype, value)))
         return Typed(dtype, _wrap(dtype, _INTEGER[sign](x.value, y.value)))

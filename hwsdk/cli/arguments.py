@@ -15,22 +15,9 @@ from hwsdk.errors import InputError, nearest
 if TYPE_CHECKING:
     import numpy as np
 
-_DIM = re.compile(r"([A-Za-z_]\w*)=(.+)")
-_RANGE = re.compile(r"(\d*)\.\.(\d*)|(\d+)")
-
-
-def dim_options(words: Iterable[str]) -> dict[str, str | int]:
-    """`seq=1..512` -> {'seq': '1..512'}; `batch=4` -> {'batch': 4}: what `hwsdk.compile(dims=...)` takes."""
-    dims: dict[str, str | int] = {}
-    for word in words:
-        match = _DIM.fullmatch(word)
-        if match is None or not _RANGE.fullmatch(match[2]):
-            raise InputError(f"--dim {word!r}: write NAME=LOW..HIGH (either may be left out) or NAME=VALUE")
-        low, high = _RANGE.fullmatch(match[2]).group(1, 2)  # type: ignore[union-attr]
-        if low and high and int(low) > int(high):
-            raise InputError(f"--dim {word!r}: {low} is more than {high}")
-        dims[match[1]] = int(match[2]) if match[2].isdigit() else match[2]
-    return dims
+def dim_options(words: Iterable[str]) -> dict[str, str]:
+    """`seq=1..512`, `image.2=32*h`, `batch=4`: what `hwsdk.compile(dims=...)` takes and checks."""
+    return named(words, "--dim", "NAME=LOW..HIGH, NAME=SIZE or INPUT.AXIS=EXPRESSION")
 
 
 def shape(text: str, option: str) -> tuple[int, ...]:

@@ -112,7 +112,7 @@ def _peer(name: str, model: Path, threads: int) -> Runner:
     return lambda inputs: session.run(None, inputs)
 
 
-def random_inputs(exe: Any, sizes: Mapping[str, int], seed: int = 0) -> Inputs:
+def random_inputs(exe: Any, sizes: Mapping[str, int], seed: int = 0, known_only: bool = True) -> Inputs:
     """Inputs for an executable at the given sizes: floats from a normal distribution, integers 0 or 1 (valid as ids,
     masks and flags alike).  Symbols that are not given have the smallest size that their constraints allow, or 1."""
     import numpy as np
@@ -123,7 +123,7 @@ def random_inputs(exe: Any, sizes: Mapping[str, int], seed: int = 0) -> Inputs:
     signature = exe.signature.inputs
     known = {s for value in signature for d in value.shape for s in free_symbols(d)}
     for name in sizes:
-        if name not in known:
+        if name not in known and known_only:
             raise InputError(f"the model has no symbolic dim {name!r}{nearest(name, known)}")
     bound = {name: sizes.get(name, 1) for name in known}
     rng = np.random.default_rng(seed)

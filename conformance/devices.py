@@ -1,0 +1,193 @@
+"""Chips that the suite can run on: one that is here, and the LoopIR machine for one that is not.
+
+Design choice: which of the two is used is said by the description and the user, never guessed from a failure: a port
+that cannot be opened is an error, not a reason to simulate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hwsdk import api
+from hwsdk.dtypes import numpy_dtype
+from hwsdk.intrinsics import CompiledIntrinsic, compiled
+from hwsdk.target_desc import Target
+
+from .device import Array, Device, Program
+from .model import Unsupported
+
+if TYPE_CHECKING:
+    from hwsdk.graph.graph import Graph
+    from hwsdk.ral_port.executable import Executable
+    from hwsdk.ral_port.interface import Ral
+
+PATTERN = 0xA5  # what memory around an operand holds; it must still be there afterwards
+
+
+def open_device(target: Target, *, simulate: bool = False) -> Device:
+    """The chip itself, if the description has a port and code generation for it; otherwise the simulated one."""
+    llvm = target.codegen.route == "llvm" and target.codegen.llvm is not None
+    return SimulatedDevice(target) if simulate or not llvm or not target.runtime.port else NativeDevice(target)
+
+
+# -------------------------------------------------------------------------------------------------------------- native
+class NativeProgram:
+    """An executable whose launches are counted by its device."""
+
+    def __init__(self, device: NativeDevice, exe: Executable) -> None:
+        self._device, self._exe = device, exe
+
+    @property
+    def compiles(self) -> int:
+        return self._exe.stats.compiles
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        before = self._exe.stats.launches
+        outputs = self._exe(inputs)
+        self._device.launches += self._exe.stats.launches - before
+        return outputs
+
+
+class NativeDevice:
+    """A chip behind its port."""
+
+    kind = "device"
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.launches = 0
+        self.folder = Path(target.file).resolve().parent
+        self._port: Ral | None = None
+        self._kernels: dict[str, tuple[int, list[str]]] = {}
+
+    def build(self, graph: Graph) -> Program:
+        return NativeProgram(self, api.compile(graph, self.target))
+
+    def port(self) -> Ral:
+        from hwsdk.ral_port.loader import open_port
+
+        return open_port(self.target.runtime.port, self.folder)
+
+    def execute(self, intrinsic: str, operands: Mapping[str, Array], dims: Mapping[str, int]) -> dict[str, Array]:
+        if self._port is None:
+            self._port = self.port()
+        port = self._port
+        if intrinsic not in self._kernels:
+            self._kernels[intrinsic] = self._load(port, intrinsic)
+        kernel, parameters = self._kernels[intrinsic]
+        x = compiled(self.target)[intrinsic]
+        images = {name: _image(x, name, operands, dims) for name in parameters}
+        addresses = {}
+        for name, image in images.items():
+            addresses[name] = port.alloc(image.nbytes, 4096)
+            port.copy_in(addresses[name], image.ctypes.data, image.nbytes)
+        port.launch(kernel, 1, [addresses[name] for name in parameters])
+        port.synchronize()
+        self.launches += 1
+        for name, image in images.items():
+            port.copy_out(image.ctypes.data, addresses[name], image.nbytes)
+            port.free(addresses[name])
+        return {name: _logical(x, name, images[name], operands, dims) for name in x.writes}
+
+    def _load(self, port: Ral, intrinsic: str) -> tuple[int, list[str]]:
+        """One use of the intrinsic as a kernel: pointers to its operands, in the calling convention of all kernels."""
+        from hwsdk.codegen.objects import compile_modules
+        from hwsdk.intrinsics.emit_llvm import wrapper_function
+
+        body, parameters = wrapper_function(self.target, intrinsic, "use")
+        lines = ["define void @one_use(ptr %args, i64 %tile, i64 %worker) {"]
+        for i in range(len(parameters)):
+            lines += [f"  %p{i} = getelementptr i64, ptr %args, i64 {i}", f"  %a{i} = load ptr, ptr %p{i}"]
+        passed = ", ".join(f"ptr %a{i}" for i in range(len(parameters)))
+        lines += [f"  call void @use({passed})", "  ret void", "}", ""]
+        (code,) = compile_modules([(f"use_{intrinsic}", body + "\n".join(lines))], self.target)
+        return port.kernel(port.load([code]), "one_use"), parameters
+
+
+def _image(x: CompiledIntrinsic, name: str, operands: Mapping[str, Array], dims: Mapping[str, int]) -> Array:
+    """The bytes of one parameter: an extent, a scalar, or an operand laid out as the description says."""
+    if name in x.runtime_dims:
+        return np.frombuffer(np.int64(dims[name]).tobytes(), np.uint8).copy()
+    logical = operands[name]
+    if name in x.scalars:
+        return np.frombuffer(np.asarray(logical).tobytes().ljust(8, b"\0"), np.uint8).copy()
+    places = x.layout(name).grid(dims, _strides(x, operands))
+    items = x.items(name) if x.in_registers(name) else places.items
+    if logical.dtype == np.bool_:
+        return np.packbits(places.pack(logical, 1, items)[0], bitorder="little")
+    kind = numpy_dtype(x.operands[name].dtype)
+    image = np.full(items * kind.itemsize, PATTERN, np.uint8)
+    image.view(kind)[_positions(x, name, operands, dims)] = logical.reshape(-1)
+    return image
+
+
+def _positions(x: CompiledIntrinsic, name: str, operands: Mapping[str, Array], dims: Mapping[str, int]) -> Array:
+    """The item of every logical element, in row-major order."""
+    coords = [np.arange(dims[c]) for c in x.coords(name)]
+    _, item = x.layout(name).places(dims, _strides(x, operands))
+    shape = tuple(len(c) for c in coords)
+    return np.broadcast_to(np.asarray(item), shape).reshape(-1) if shape else np.asarray(item).reshape(-1)[:1]
+
+
+def _strides(x: CompiledIntrinsic, operands: Mapping[str, Array]) -> dict[str, int]:
+    return {s: int(operands[s]) for s in x.scalars if operands[s].dtype.kind in "iu"}
+
+
+def _logical(
+    x: CompiledIntrinsic, name: str, image: Array, operands: Mapping[str, Array], dims: Mapping[str, int]
+) -> Array:
+    """The operand back from its bytes; what lies between its elements must be untouched."""
+    from .model import Mismatch
+
+    logical = operands[name]
+    if logical.dtype == np.bool_:
+        bits = np.unpackbits(image, bitorder="little").astype(bool)
+        return bits[_positions(x, name, operands, dims)].reshape(logical.shape)
+    kind = numpy_dtype(x.operands[name].dtype)
+    positions = _positions(x, name, operands, dims)
+    if not x.in_registers(name):
+        around = np.ones(image.size // kind.itemsize, bool)
+        around[positions] = False
+        if (image.reshape(-1, kind.itemsize)[around] != PATTERN).any():
+            raise Mismatch(f"{name}: memory between its elements was written")
+    return np.asarray(image.view(kind)[positions]).reshape(logical.shape)
+
+
+# ----------------------------------------------------------------------------------------------------------- simulated
+class SimulatedProgram:
+    """A compilation on the LoopIR machine."""
+
+    compiles = 1
+
+    def __init__(self, device: SimulatedDevice, machine: api.Simulation) -> None:
+        self._device, self._machine = device, machine
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        outputs = self._machine(inputs)
+        self._device.launches += self._machine.stats.launches
+        return outputs
+
+
+class SimulatedDevice:
+    """A chip that exists as a description only."""
+
+    kind = "simulated"
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.launches = 0
+
+    def build(self, graph: Graph) -> Program:
+        return SimulatedProgram(self, api.Simulation(api.compile_stages(graph, self.target)))
+
+    def port(self) -> Any:
+        raise Unsupported("simulated: the description alone has no run-time port to test")
+
+    def execute(self, intrinsic: str, operands: Mapping[str, Array], dims: Mapping[str, int]) -> dict[str, Array]:
+        self.launches += 1
+        x = compiled(self.target)[intrinsic]
+        return x.evaluate(operands, {d: dims[d] for d in x.runtime_dims})

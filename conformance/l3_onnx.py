@@ -1,0 +1,113 @@
+"""L3, second half: the node tests of the onnx package, with their static dims made symbolic.
+
+Design choice: one dim of one input is one symbol, so nothing is known beforehand about which dims are equal; the graph's
+constraints must find that out.  Inputs that say a shape (their value decides an output's rank or dims) are given as
+constants, as every model has them, when the model cannot be imported otherwise.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from hwsdk.errors import ModelError
+from hwsdk.target_desc import Target
+
+from .l3_ops import build, require
+from .model import Case, Mismatch, Session, Unsupported
+
+Array = np.ndarray[Any, Any]
+
+
+@lru_cache(maxsize=1)
+def node_tests() -> dict[str, Any]:
+    """Name -> the test case of the onnx package; expanded duplicates are left out.  Empty without the package."""
+    try:
+        from onnx.backend.test.loader import load_model_tests
+    except ImportError:
+        return {}
+    return {t.name.removeprefix("test_"): t for t in load_model_tests(kind="node") if not t.name.endswith("_expanded")}
+
+
+def cases(target: Target) -> list[Case]:
+    """One case per node test."""
+    return [Case("L3", f"onnx/{name}", partial(_run, name)) for name in node_tests()]
+
+
+def _run(name: str, session: Session) -> None:
+    test = node_tests()[name]
+    for inputs, wanted in test.data_sets:
+        if not all(isinstance(a, np.ndarray) and a.dtype.kind in "fiubV" for a in (*inputs, *wanted)):
+            raise Unsupported("has strings, sequences, optionals or complex numbers")
+        _run_set(test, inputs, wanted, session)
+
+
+def _run_set(test: Any, inputs: list[Array], wanted: list[Array], session: Session) -> None:
+    from hwsdk.dtypes import from_numpy
+
+    names = [i.name for i in test.model.graph.input]
+    for array in (*inputs, *wanted):
+        try:
+            require(session.device.target, from_numpy(array.dtype))
+        except ModelError as unknown:
+            raise Unsupported(str(unknown)) from None
+    graph, given = _import(test.model, dict(zip(names, inputs)))
+    program = build(session, graph)
+    outputs = program({v.name: given[v.name] for v in graph.inputs})
+    if program.compiles != 1:
+        raise Mismatch(f"{program.compiles} compiles")
+    for output, want in zip(test.model.graph.output, wanted):
+        _compare(output.name, outputs[output.name], want, test.rtol, test.atol)
+
+
+def _import(model: Any, inputs: dict[str, Array]) -> tuple[Any, dict[str, Array]]:
+    """The graph with symbolic dims; shape-like inputs as constants only if it cannot be had otherwise."""
+    from hwsdk.frontends import load
+
+    try:
+        return load(symbolic(model)), inputs
+    except ModelError as first:
+        small = {n: a for n, a in inputs.items() if a.dtype.kind in "iub" and a.ndim <= 1 and a.size <= 16}
+        if not small:
+            raise Unsupported(f"the ONNX frontend refuses it: {first}") from None
+    try:
+        return load(symbolic(model, small)), inputs
+    except ModelError as second:
+        raise Unsupported(f"the ONNX frontend refuses it: {second}") from None
+
+
+def symbolic(model: Any, constants: dict[str, Array] | None = None) -> Any:
+    """A copy of an ONNX model with every static input dim renamed to a symbol, and some inputs made initializers."""
+    import onnx
+    from onnx import numpy_helper
+
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    held = constants or {}
+    for name, array in held.items():
+        made.graph.initializer.append(numpy_helper.from_array(array, name))
+    kept = [i for i in made.graph.input if i.name not in held]
+    del made.graph.input[:]
+    made.graph.input.extend(kept)
+    for number, value in enumerate(made.graph.input):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.WhichOneof("value") == "dim_value":
+                dim.dim_param = f"s{number}_{axis}"
+    for value in made.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return made
+
+
+def _compare(name: str, got: Array, want: Array, rtol: float, atol: float) -> None:
+    """As the onnx package's own runner compares."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        raise Mismatch(f"{name}: {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}")
+    try:
+        if want.dtype.kind in "fV":
+            np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol)
+        else:
+            np.testing.assert_array_equal(got, want)
+    except AssertionError as wrong:
+        raise Mismatch(f"{name}: {' '.join(str(wrong).split())[:300]}") from None

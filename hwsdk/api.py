@@ -1,0 +1,236 @@
+"""The public functions: compile, load, set_num_threads; and the stages in between for the command line and the suite.
+
+Design choice: the one place where frontends, code generation and run time meet.  None of those rooms knows the others;
+this module only hands values from one to the next.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwsdk.errors import CodegenError, ModelError, TargetError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hwsdk.codegen.artifact import Bundle
+    from hwsdk.codegen.driver import Compilation
+    from hwsdk.graph.dims import Dim
+    from hwsdk.graph.graph import Graph
+    from hwsdk.ral_port.executable import Executable
+    from hwsdk.sim.stats import Stats
+    from hwsdk.target_desc import Target
+
+    Array = np.ndarray[Any, Any]
+    Model = str | os.PathLike[str] | bytes | Graph | object
+    Dims = Mapping[str, Dim | str]
+
+
+def compile(
+    model: Model,
+    target: Target | str | os.PathLike[str],
+    *,
+    precision: str | None = None,
+    dims: Dims | None = None,
+    cache: bool = True,
+) -> Executable:
+    """Compile a model for a target: one compile serves every shape.
+
+    model: path of an ONNX file, its bytes, an onnx ModelProto, or a graph from `hwsdk.builder`.
+    target: a target, or what `load_target` takes.
+    precision: dtype of matrix products; None: the target's default, else the model's own.
+    dims: what is known about symbolic dims: `{"seq": "1..512", "batch": 4}`.
+    cache: reuse compiled code from the cache on disk, and add to it.
+    """
+    from hwsdk.ral_port.executable import Executable
+
+    made = compile_stages(model, target, precision=precision, dims=dims, cache=cache)
+    return Executable(bundle_of(made, cache=cache), folder=Path(made.target.file).parent, compiles=1)
+
+
+def load(path: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None, device: int = 0) -> Executable:
+    """Load an artifact that `Executable.save` or `hwsdk compile` wrote.  Nothing is compiled.
+
+    folder: where the target's port lives, if the target is not installed.
+    """
+    from hwsdk.ral_port.executable import load as load_artifact
+
+    return load_artifact(os.fspath(path), folder=None if folder is None else Path(folder), device=device)
+
+
+def set_num_threads(n: int | None) -> None:
+    """Threads that run one inference, the calling one included; None: as many as physical cores may be used."""
+    from hwsdk.ral_port.threads import set_num_threads as set_threads
+
+    set_threads(n)
+
+
+# -------------------------------------------------------------------------------------------------------------- stages
+def load_graph(model: Model, dims: Dims | None = None) -> Graph:
+    """The graph of a model: imported, read from its text form (`.graph`), or given."""
+    from hwsdk.frontends import load as load_model
+
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        if path.suffix == ".graph":
+            return _graph_text(path)
+        if path.suffix == ".hwx":
+            raise ModelError(f"{path} is an artifact, already compiled: load it with hwsdk.load or `hwsdk run`")
+        if not path.is_file():
+            raise ModelError(f"there is no model file {path}")
+    return load_model(model, dims=dims)
+
+
+def _graph_text(path: Path) -> Graph:
+    from hwsdk.graph.text import parse_graph
+
+    try:
+        return parse_graph(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as trouble:
+        raise ModelError(f"cannot read {path}: {trouble}") from None
+
+
+def compile_stages(
+    model: Model,
+    target: Target | str | os.PathLike[str],
+    *,
+    precision: str | None = None,
+    dims: Dims | None = None,
+    cache: bool = True,
+) -> Compilation:
+    """Everything up to the text of the kernels, with what was decided on the way."""
+    from hwsdk.codegen.driver import Options, compile_graph
+    from hwsdk.target_desc import Target as Described
+    from hwsdk.target_desc import load_target
+
+    chosen = target if isinstance(target, Described) else load_target(target)
+    if chosen.abstract:
+        raise TargetError(f"target {chosen.name} is abstract: it is only for others to extend")
+    return compile_graph(load_graph(model, dims), chosen, Options(precision=precision, cache=cache))
+
+
+def bundle_of(made: Compilation, *, cache: bool = True) -> Bundle:
+    """Machine code for a compilation, and everything else that goes into the artifact."""
+    from hwsdk.codegen.artifact import Bundle
+    from hwsdk.codegen.host_emit import emit_host
+    from hwsdk.codegen.objects import compile_modules
+
+    target, program = made.target, made.assembled.program
+    if target.codegen.llvm is None or not made.ir:
+        raise CodegenError(
+            f"target {target.name} is built by route {target.codegen.route}, which makes no machine code here; "
+            "run it on the simulator: hwsdk sim"
+        )
+    support = _support(target)
+    texts = [*made.ir.items(), *support, ("host", emit_host(program))]
+    objects = compile_modules(texts, target, use_cache=cache)
+    kernels, rest = objects[: len(made.ir)], objects[len(made.ir) :]
+    return Bundle(
+        name=made.graph.name,
+        target=target.name,
+        folder=str(Path(target.file).resolve().parent),
+        port=target.runtime.port,
+        program=program,
+        code=tuple(zip(made.ir, kernels)),
+        constants=_constants(made),
+        features=target.features,
+        support=tuple((name, code) for (name, _), code in zip(support, rest)),
+        host_code=rest[-1],
+        constraints=_constraints(made.graph),
+        kernels={item.loop.name: _about(made, item) for item in made.lowered},
+    )
+
+
+def _support(target: Target) -> list[tuple[str, str]]:
+    """The target's own support code, as (name, text)."""
+    llvm = target.codegen.llvm
+    if llvm is None or llvm.support is None:
+        return []
+    file = Path(target.file).parent / llvm.support
+    try:
+        return [("support", file.read_text(encoding="utf-8"))]
+    except OSError as trouble:
+        raise TargetError(f"target {target.name}: codegen.llvm.support: {trouble}") from None
+
+
+def _constants(made: Compilation) -> dict[str, Array]:
+    buffers = [b for b in made.assembled.program.buffers if b.storage == "constant"]
+    return {b.name: made.assembled.constants[int(str(b.position))] for b in buffers}
+
+
+def _constraints(graph: Graph) -> tuple[str, ...]:
+    """What the model demands of its dims, one sentence each."""
+    known = graph.constraints
+    lines = []
+    for name, (low, high) in known.ranges.items():
+        if low or high is not None:
+            lines.append(f"{low or 0} <= {name}" + ("" if high is None else f" <= {high}"))
+    lines += [f"{name} is a multiple of {m}" for name, m in known.multiples.items()]
+    return (*lines, *(f"{a} = {b}" for a, b in known.equalities))
+
+
+def _about(made: Compilation, item: Any) -> dict[str, Any]:
+    """What `hwsdk inspect` shows of a kernel."""
+    return {
+        "compiled_as": made.assembled.symbol_of.get(item.loop.name, item.loop.name),
+        "nodes": list(item.sources),
+        "schedule": "" if item.schedule is None else str(item.schedule),
+        "work_cycles": str(item.work),
+    }
+
+
+def assembly(made: Compilation, kernel: str) -> str:
+    """The machine code of one kernel, as text."""
+    from hwsdk.codegen.objects import assembly as disassembled
+
+    if kernel not in made.ir:
+        raise CodegenError(f"target {made.target.name} has no machine code for {kernel} here")
+    return disassembled(kernel, made.ir[kernel], made.target)
+
+
+# ---------------------------------------------------------------------------------------------------------- simulation
+class Simulation:
+    """A compilation that runs on the LoopIR machine: same calls as an executable, with what each run cost."""
+
+    def __init__(self, made: Compilation, *, check: bool = True) -> None:
+        from hwsdk.sim.stats import Stats
+
+        self._made = made
+        self._kernels = {k.name: k for k in made.assembled.kernels}
+        self._check = check
+        self.stats: Stats = Stats()
+        self.launches: list[tuple[str, Stats]] = []
+
+    @property
+    def signature(self) -> Any:
+        """Inputs and outputs with dtype and symbolic shape."""
+        from hwsdk.ral_port.executable import ModelSignature
+
+        program = self._made.assembled.program
+        return ModelSignature(program.inputs, program.outputs)
+
+    def __call__(self, inputs: Mapping[str, Array] | None = None, /, **named: Array) -> dict[str, Array]:
+        """One inference; `stats` and `launches` are those of this run."""
+        from hwsdk.codegen.host_interpreter import interpret
+        from hwsdk.sim.machine import run
+        from hwsdk.sim.stats import Stats
+
+        launches: list[tuple[str, Stats]] = []
+
+        def launch(symbol: str, buffers: tuple[Array, ...], dims: tuple[int, ...], grid: int) -> None:
+            kernel = self._kernels[symbol]
+            bound = dict(zip((p.name for p in kernel.params), buffers))
+            flat = {name: array.reshape(-1) for name, array in bound.items()}
+            cost = run(kernel, self._made.target, flat, dict(zip(kernel.dims, dims)), check=self._check)
+            launches.append((symbol, cost))
+
+        given = {**(inputs or {}), **named}
+        outputs = interpret(self._made.assembled.program, given, _constants(self._made), launch)
+        self.launches = launches
+        self.stats = Stats.merged(cost for _, cost in launches)
+        return outputs
+
+

@@ -1,0 +1,234 @@
+"""`hwsdk compile`, `run` and `inspect`: from a model to an artifact, one inference, a look inside.
+
+Design choice: `run` and `bench` take an artifact or a model alike; a model is compiled first, for this machine unless
+`--target` says otherwise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hwsdk.cli import arguments
+from hwsdk.cli.terminal import command, human_bytes, out, out_json, progress, say, table
+from hwsdk.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from hwsdk.ral_port.executable import Executable
+
+JSON = typer.Option(False, "--json", help="Print JSON.")
+DIMS = typer.Option([], "--dim", help="What a dim may be: NAME=1..512, NAME=64 (repeatable).")
+PRECISION = typer.Option(None, "--precision", help="Dtype of matrix products: f32, bf16, ...")
+
+
+def executable(
+    path: Path, target: str | None, dims: list[str] | None = None, precision: str | None = None
+) -> Executable:
+    """An artifact loaded, or a model compiled."""
+    import hwsdk
+    from hwsdk.cli.detection import target_or_host
+
+    if path.suffix == ".hwx":
+        return hwsdk.load(path, folder=None if target is None else _folder(target))
+    chosen = target_or_host(target)
+    with progress(f"compile {path.name} for {chosen.name}"):
+        return hwsdk.compile(path, chosen, precision=precision, dims=arguments.dim_options(dims or []))
+
+
+def _folder(target: str) -> Path:
+    """The folder of a target's description: where its port lives."""
+    from hwsdk.target_desc import resolve
+
+    return resolve(target).resolve().parent
+
+
+@command
+def compile_model(
+    model: Path = typer.Argument(..., help="A model: ONNX, or the text of a graph (.graph)."),
+    target: str = typer.Option(None, "--target", "-t", help="Targets, separated by commas (default: this machine's)."),
+    output: Path = typer.Option(None, "--output", "-o", help="Artifact to write (default: MODEL.hwx)."),
+    dims: list[str] = DIMS,
+    precision: str = PRECISION,
+    cache: bool = typer.Option(True, help="Use the cache of compiled code."),
+    json: bool = JSON,
+) -> None:
+    """Compile a model into an artifact that runs at every shape.  With several targets: one artifact each.
+
+    Example: hwsdk compile model.onnx -t ./mychip.yaml -o model.hwx --dim seq=1..512
+    """
+    from hwsdk.cli.detection import target_or_host
+
+    names: list[str | None] = [n.strip() for n in target.split(",") if n.strip()] if target else [None]
+    targets = [target_or_host(name) for name in names]
+    base = output or model.with_suffix(".hwx")
+    written = []
+    for chosen in targets:
+        path = base if len(targets) == 1 else base.with_name(f"{base.stem}.{chosen.name}{base.suffix}")
+        written.append(_compile_one(model, chosen, path, arguments.dim_options(dims), precision, cache))
+    if json:
+        out_json(written)
+        return
+    for w in written:
+        size = human_bytes(w["bytes"])
+        out(f"{w['path']}: {w['kernels']} kernels for {w['target']}, {size}, compiled in {w['seconds']:.2f} s")
+
+
+def _compile_one(
+    model: Path, target: Any, path: Path, dims: dict[str, str], precision: str | None, cache: bool
+) -> dict[str, Any]:
+    import time
+
+    from hwsdk import api
+    from hwsdk.codegen import artifact
+
+    start = time.perf_counter()
+    with progress(f"compile {model.name} for {target.name}"):
+        made = api.compile_stages(model, target, precision=precision, dims=dims, cache=cache)
+        bundle = api.bundle_of(made, cache=cache)
+    seconds = time.perf_counter() - start
+    artifact.save(bundle, path)
+    return {
+        "path": str(path),
+        "target": target.name,
+        "kernels": len(bundle.code),
+        "launches": len(bundle.program.launches),
+        "bytes": path.stat().st_size,
+        "seconds": seconds,
+    }
+
+
+@command
+def run_model(
+    model: Path = typer.Argument(..., help="An artifact (.hwx) or a model."),
+    inputs: list[str] = typer.Option([], "--input", "-i", help="NAME=FILE.npy, or one FILE.npz (repeatable)."),
+    random: list[str] = typer.Option([], "--random", "-r", help="NAME=1x37: a random input of that shape."),
+    save: Path = typer.Option(None, "--save", "-s", help="Write all outputs to this .npz file."),
+    profile: bool = typer.Option(False, "--profile", help="Print the time of each launch."),
+    target: str = typer.Option(None, "--target", "-t", help="Target for a model, or where an artifact's port lives."),
+    dims: list[str] = DIMS,
+    precision: str = PRECISION,
+    json: bool = JSON,
+) -> None:
+    """Run one inference.  Inputs that are not given are random, with size 1 where nothing fixes a dim.
+
+    Example: hwsdk run model.onnx --random input_ids=1x37 --random attention_mask=1x37 --save out.npz
+    """
+    import numpy as np
+
+    exe = executable(model, target, dims, precision)
+    given = _inputs(exe, inputs, random)
+    timed = exe.profile(given) if profile else None
+    outputs = dict(timed.outputs) if timed is not None else exe(given)
+    if save is not None:
+        _save(save, outputs)
+        say(f"wrote {save}")
+    launches = timed.launches if timed is not None else ()
+    if json:
+        about = {
+            name: {"dtype": str(a.dtype), "shape": list(a.shape), "first": np.ravel(a)[:4].tolist()}
+            for name, a in outputs.items()
+        }
+        times = [{"kernel": x.kernel, "version": x.version, "seconds": x.seconds} for x in launches]
+        out_json({"outputs": about, "launches": times})
+        return
+    rows = [(name, str(a.dtype), arguments.text_shape(a.shape), _glance(a)) for name, a in outputs.items()]
+    table(("output", "dtype", "shape", "first values"), rows)
+    if timed is not None:
+        total = timed.seconds
+        out()
+        shares = [(x.kernel, x.version, x.seconds * 1e6, f"{100 * x.seconds / total:.1f} %") for x in launches]
+        table(("kernel", "version", "us", "share"), shares)
+        out(f"\n{len(launches)} launches, {total * 1e3:.3f} ms")
+
+
+def _inputs(exe: Executable, files: list[str], random: list[str]) -> dict[str, Any]:
+    """Arrays from files, random ones of given shapes, and the rest at sizes that those fix."""
+    from hwsdk.cli.bench import random_inputs
+
+    signature = {s.name: s.shape for s in exe.signature.inputs}
+    arrays = arguments.input_files(files)
+    for name in arrays:
+        if name not in signature:
+            raise InputError(f"the model has no input {name!r}{nearest(name, signature)}")
+    words = arguments.named(random, "--random", "NAME=1x37")
+    shapes: dict[str, tuple[int, ...]] = {name: a.shape for name, a in arrays.items()}
+    shapes |= {name: arguments.shape(text, f"--random {name}") for name, text in words.items()}
+    sizes = arguments.symbols_from_shapes(signature, shapes)
+    return {**random_inputs(exe, sizes, known_only=False), **arrays}
+
+
+def _save(path: Path, outputs: dict[str, Any]) -> None:
+    """All or nothing: a run that is interrupted leaves no half-written file."""
+    import os
+
+    import numpy as np
+
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with open(partial, "wb") as file:
+            np.savez(file, **outputs)
+        os.replace(partial, path)
+    except OSError as trouble:
+        raise InputError(f"cannot write {path}: {trouble.strerror or trouble}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _glance(array: Any) -> str:
+    values = [f"{float(v):.4g}" for v in array.reshape(-1)[:4]]
+    return " ".join(values) + (" ..." if array.size > 4 else "")
+
+
+@command
+def inspect(
+    artifact: Path = typer.Argument(..., help="An artifact (.hwx)."),
+    kernels: bool = typer.Option(True, help="List the kernels and their versions."),
+    json: bool = JSON,
+) -> None:
+    """Show what an artifact contains: signature, dims, constraints, kernels, versions with guards, sizes.
+
+    Example: hwsdk inspect model.hwx
+    """
+    from hwsdk.codegen.artifact import read_manifest
+
+    manifest = read_manifest(artifact)
+    if json:
+        out_json(manifest)
+        return
+    out(f"{manifest['name']} for {manifest['target']} (port {manifest['port']})")
+    out(f"features: {' '.join(manifest['features']) or '-'}\n")
+    rows = []
+    for role in ("inputs", "outputs"):
+        for entry in manifest[role]:
+            name, dtype, dims = _signature(entry)
+            rows.append((role[:-1], name, dtype, arguments.text_shape(dims)))
+    table(("", "name", "dtype", "shape"), rows)
+    out("\ndims: " + (", ".join(manifest["symbols"]) or "none"))
+    for line in manifest["constraints"]:
+        out(f"  {line}")
+    if kernels:
+        _kernels(manifest)
+    sizes: dict[str, int] = {}
+    for section in manifest["sections"]:
+        sizes[section["kind"]] = sizes.get(section["kind"], 0) + section["bytes"]
+    out("\nsizes: " + ", ".join(f"{kind} {human_bytes(n)}" for kind, n in sizes.items()))
+
+
+def _signature(entry: Any) -> tuple[str, str, list[object]]:
+    if isinstance(entry, dict):
+        return entry["name"], entry["dtype"], entry["shape"]
+    name, dtype, dims = entry
+    return name, dtype, dims
+
+
+def _kernels(manifest: dict[str, Any]) -> None:
+    out()
+    rows = []
+    for name, versions in manifest["versions"].items():
+        about = manifest["kernels"].get(name, {})
+        for number, (symbol, guard) in enumerate(versions):
+            nodes = ", ".join(about.get("nodes", ())) if not number else ""
+            rows.append((name if not number else "", symbol, "always" if guard is None else str(guard), nodes))
+    table(("kernel", "version", "guard", "nodes"), rows)

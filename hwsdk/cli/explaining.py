@@ -1,0 +1,239 @@
+"""`hwsdk explain` and `hwsdk dump`: what the compiler decided and why, and every IR as text.
+
+Design choice: both compile once through the ordinary driver and print what its stages left behind; nothing is computed
+a second way for show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hwsdk.cli import arguments
+from hwsdk.cli.terminal import command, out, out_json, progress
+from hwsdk.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from hwsdk.codegen.driver import Compilation
+    from hwsdk.codegen.loop_ir import LoopKernel
+
+MODEL = typer.Argument(..., help="A model: ONNX, or the text of a graph (.graph).")
+TARGET = typer.Option(None, "--target", "-t", help="Target: name, family or path (default: this machine's).")
+DIMS = typer.Option([], "--dim", help="What a dim may be: NAME=1..512, NAME=64 (repeatable).")
+PRECISION = typer.Option(None, "--precision", help="Dtype of matrix products: f32, bf16, ...")
+KERNEL = typer.Option("", "--kernel", help="Only kernels whose name contains this.")
+JSON = typer.Option(False, "--json", help="Print JSON.")
+
+
+def compilation(model: Path, target: str | None, dims: list[str], precision: str | None) -> Compilation:
+    """All stages of compiling a model, with a progress bar."""
+    from hwsdk.api import compile_stages
+    from hwsdk.cli.detection import target_or_host
+
+    chosen = target_or_host(target)
+    with progress(f"compile for {chosen.name}"):
+        return compile_stages(model, chosen, precision=precision, dims=arguments.dim_options(dims))
+
+
+@command
+def explain(
+    model: Path = MODEL,
+    target: str = TARGET,
+    kernel: str = KERNEL,
+    dims: list[str] = DIMS,
+    precision: str = PRECISION,
+    json: bool = JSON,
+) -> None:
+    """Say what was decided for each kernel: fusion, tiles, intrinsic, versions, and the field of the description
+    behind each number.
+
+    Example: hwsdk explain model.onnx -t ./mychip.yaml --kernel matmul
+    """
+    made = compilation(model, target, dims, precision)
+    entries = [e for e in _entries(made) if kernel in e["kernel"]]
+    if kernel and not entries:
+        raise InputError(f"no kernel {kernel!r}{nearest(kernel, [e['kernel'] for e in _entries(made)])}")
+    unconfirmed = sorted(path for path, o in made.target.origins.items() if not o.confirmed)
+    if json:
+        out_json({"target": made.target.name, "kernels": entries, "unconfirmed": unconfirmed})
+        return
+    out(f"{made.graph.name} for {made.target.name}: {len(made.graph.nodes)} nodes in {len(entries)} kernels")
+    for entry in entries:
+        _print_entry(entry)
+    if unconfirmed:
+        out(f"\nestimates that nobody has confirmed: {', '.join(unconfirmed)}")
+
+
+def _entries(made: Compilation) -> list[dict[str, Any]]:
+    """One record per launch, in order."""
+    regions = {name: region for region in made.partition.regions for name in region.nodes}
+    launches = {launch.kernel: launch for launch in made.assembled.program.launches}
+    entries = []
+    for item in made.lowered:
+        region = next((regions[n] for n in item.sources if n in regions), None)
+        launch = launches.get(item.loop.name)
+        why = getattr(item.schedule, "why", ())
+        entries.append(
+            {
+                "kernel": item.loop.name,
+                "compiled_as": made.assembled.symbol_of.get(item.loop.name, item.loop.name),
+                "kind": region.kind if region else "",
+                "nodes": list(item.sources),
+                "fusion": region.reason if region else "",
+                "schedule": str(item.schedule) if item.schedule is not None else "",
+                "decisions": [
+                    {"decision": r.decision, "value": r.value, "fields": list(r.fields), "source": r.source}
+                    for r in why
+                ],
+                "grid": str(item.grid),
+                "work_cycles": str(item.work),
+                "versions": [
+                    {"symbol": v.symbol, "guard": "always" if v.guard is None else str(v.guard)}
+                    for v in (launch.versions if launch else ())
+                ],
+                "notes": list(item.loop.notes),
+            }
+        )
+    return entries
+
+
+def _print_entry(entry: Mapping[str, Any]) -> None:
+    same = "" if entry["compiled_as"] == entry["kernel"] else f", code shared with {entry['compiled_as']}"
+    out(f"\n{entry['kernel']} ({entry['kind'] or 'copy'}{same})")
+    out(f"  nodes: {', '.join(entry['nodes']) or '-'}")
+    for label in ("fusion", "schedule"):
+        if entry[label]:
+            out(f"  {label}: {entry[label]}")
+    for reason in entry["decisions"]:
+        source = f" [{reason['source']}]" if reason["source"] else ""
+        out(f"    {reason['decision']} = {reason['value']} <- {', '.join(reason['fields'])}{source}")
+    out(f"  grid: {entry['grid']}; work: {entry['work_cycles']} cycles")
+    if len(entry["versions"]) > 1:
+        for version in entry["versions"]:
+            out(f"  version {version['symbol']}: {version['guard']}")
+    for note in entry["notes"]:
+        out(f"  note: {note}")
+
+
+# ---------------------------------------------------------------------------------------------------------------- dump
+@command
+def dump(
+    model: Path = MODEL,
+    target: str = TARGET,
+    stage: str = typer.Option(..., "--stage", "-s", help="imported, graph, fused, schedule, loop, host, llvm, asm."),
+    after: str = typer.Option("", "--after", help="With --stage graph: stop after this pass."),
+    kernel: str = KERNEL,
+    dims: list[str] = DIMS,
+    precision: str = PRECISION,
+) -> None:
+    """Print an IR of a model.
+
+    Example: hwsdk dump model.onnx --stage loop --kernel matmul
+    """
+    if stage not in STAGES:
+        raise InputError(f"--stage {stage!r}{nearest(stage, STAGES)}")
+    if stage in ("imported", "graph") and (after or stage == "imported"):
+        out(_early_graph(model, dims, after))
+        return
+    made = compilation(model, target, dims, precision)
+    text = "\n\n".join(STAGES[stage](made, kernel))
+    if not text:
+        raise InputError(f"nothing to print: no kernel contains {kernel!r} at stage {stage}")
+    out(text.rstrip("\n"))
+
+
+def _early_graph(model: Path, dims: list[str], after: str) -> str:
+    """The graph as imported, or after the passes up to a named one."""
+    from hwsdk.api import load_graph
+    from hwsdk.graph.text import print_graph
+
+    graph = load_graph(model, arguments.dim_options(dims))
+    if after:
+        from hwsdk.graph.passes import DEFAULT_PIPELINE, run_passes
+
+        names = list(DEFAULT_PIPELINE)
+        if after not in names:
+            raise InputError(f"--after: no pass {after!r} in the pipeline{nearest(after, names)}")
+        graph = run_passes(graph, names[: names.index(after) + 1])
+    return print_graph(graph)
+
+
+def _graph(made: Compilation, kernel: str) -> Iterator[str]:
+    from hwsdk.graph.text import print_graph
+
+    yield print_graph(made.graph)
+
+
+def _fused(made: Compilation, kernel: str) -> Iterator[str]:
+    from hwsdk.codegen.loop_print import print_value
+
+    for k in made.kernels:
+        if kernel not in k.name:
+            continue
+        lines = [f"kernel {k.name} {k.kind}  # {', '.join(k.sources)}"]
+        for role, tensors in (("in", k.inputs), ("out", k.outputs), ("temp", k.temps)):
+            lines += [f"  {role} {t.name}: {t.dtype}[{', '.join(map(str, t.shape))}]" for t in tensors]
+        for b in k.blocks:
+            iters = ", ".join(f"{i.name} < {i.extent}{'' if i.kind == 'parallel' else ' reduce'}" for i in b.iters)
+            lines.append(f"  block {b.name} ({iters})")
+            lines += [f"    let {x.name} = {print_value(x.value)}" for x in b.lets]
+            combine = f"{b.combiner} in {b.accumulator}: " if b.combiner else ""
+            lines.append(f"    {b.output}[{', '.join(map(str, b.index))}] = {combine}{print_value(b.value)}")
+            if b.finish is not None:
+                lines.append(f"    finish {print_value(b.finish)}")
+            if b.where is not None:
+                lines.append(f"    where {print_value(b.where)}")
+        yield "\n".join(lines)
+
+
+def _schedule(made: Compilation, kernel: str) -> Iterator[str]:
+    from hwsdk.codegen.schedule import KINDS, explain
+
+    for item in made.lowered:
+        if kernel in item.loop.name:
+            known = isinstance(item.schedule, tuple(KINDS.values()))
+            text = explain(item.schedule) if known else str(item.schedule or "no schedule")  # type: ignore[arg-type]
+            yield f"{item.loop.name}: {text}"
+
+
+def _loops(made: Compilation, kernel: str) -> Iterator[LoopKernel]:
+    return (k for k in made.assembled.kernels if kernel in k.name)
+
+
+def _loop(made: Compilation, kernel: str) -> Iterator[str]:
+    from hwsdk.codegen.loop_text import print_kernel
+
+    return (print_kernel(k) for k in _loops(made, kernel))
+
+
+def _host(made: Compilation, kernel: str) -> Iterator[str]:
+    from hwsdk.codegen.host_text import print_program
+
+    yield print_program(made.assembled.program)
+
+
+def _llvm(made: Compilation, kernel: str) -> Iterator[str]:
+    if not made.ir:
+        raise InputError(f"target {made.target.name} is not built through LLVM (codegen.route)")
+    return (made.ir[k.name] for k in _loops(made, kernel))
+
+
+def _asm(made: Compilation, kernel: str) -> Iterator[str]:
+    from hwsdk.api import assembly
+
+    return (assembly(made, k.name) for k in _loops(made, kernel))
+
+
+STAGES: Mapping[str, Callable[[Compilation, str], Iterator[str]]] = {
+    "imported": _graph,
+    "graph": _graph,
+    "fused": _fused,
+    "schedule": _schedule,
+    "loop": _loop,
+    "host": _host,
+    "llvm": _llvm,
+    "asm": _asm,
+}

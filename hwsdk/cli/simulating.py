@@ -1,0 +1,100 @@
+"""`hwsdk sim`: a model on the LoopIR machine: values, capacity, bytes per level, races, predicted time.
+
+Design choice: the answers are compared with the graph interpreter, so that a green run says more than "it ended".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hwsdk.cli import arguments
+from hwsdk.cli.bench import random_inputs
+from hwsdk.cli.terminal import command, human_bytes, out, out_json, progress, table
+from hwsdk.errors import SimulationError
+
+
+@command
+def sim(
+    model: Path = typer.Argument(..., help="A model: ONNX, or the text of a graph (.graph)."),
+    target: str = typer.Option(..., "--target", "-t", help="Target: name, family or path."),
+    shapes: str = typer.Option("", "--shapes", help='Sizes of the symbolic dims: "batch=1,seq=16".'),
+    dims: list[str] = typer.Option([], "--dim", help="What a dim may be: NAME=1..512, NAME=64 (repeatable)."),
+    precision: str = typer.Option(None, "--precision", help="Dtype of matrix products: f32, bf16, ..."),
+    per_kernel: bool = typer.Option(False, "--per-kernel", help="Also one line per launch."),
+    json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Run a model on the simulated chip: right values, places never over capacity, no races; and predict its time.
+
+    Example: hwsdk sim model.onnx -t ./mychip.yaml --shapes batch=1,seq=16
+    """
+    from hwsdk.api import Simulation
+    from hwsdk.cli.explaining import compilation
+    from hwsdk.graph.interpret import interpret
+
+    made = compilation(model, target, dims, precision)
+    machine = Simulation(made)
+    inputs = random_inputs(machine, arguments.bindings(shapes))
+    with progress(f"simulate {made.target.name}"):
+        got = machine(inputs)
+    error = _worst(got, interpret(made.graph, inputs))
+    stats = machine.stats
+    data = {
+        "target": made.target.name,
+        "sizes": {k: list(v.shape) for k, v in inputs.items()},
+        "largest_error_of_scale": error,
+        "stats": stats.to_data(),
+        "launches": [(name, _plain(s)) for name, s in machine.launches] if per_kernel else [],
+    }
+    if json:
+        out_json(data)
+    else:
+        _print(made.target.name, stats, error)
+        if per_kernel:
+            rows = [(name, s.cycles, s.bound_by) for name, s in machine.launches]
+            out()
+            table(("kernel", "cycles", "bound by"), rows)
+    if error > _allowed(made.target):
+        raise SimulationError(f"the results differ from the interpreter's by {error:.3g} of their largest value")
+
+
+def _plain(stats: Any) -> Any:
+    import dataclasses
+
+    return dataclasses.asdict(stats)
+
+
+def _worst(got: dict[str, Any], want: dict[str, Any]) -> float:
+    import numpy as np
+
+    worst = 0.0
+    for name, reference in want.items():
+        ours = got[name]
+        if ours.shape != reference.shape:
+            raise SimulationError(f"output {name} has shape {ours.shape}, the interpreter says {reference.shape}")
+        scale = float(np.abs(reference.astype(np.float64)).max(initial=1e-30))
+        error = np.abs(ours.astype(np.float64) - reference.astype(np.float64))
+        same = (ours == reference) | ((ours != ours) & (reference != reference))
+        worst = max(worst, float(np.where(same, 0.0, error).max(initial=0.0)) / scale)
+    return worst
+
+
+def _allowed(target: Any) -> float:
+    """A coarse bound: conformance derives exact ones.  Narrow matrix operands allow more."""
+    return 0.05 if target.codegen.default_precision in ("bf16", "f16") else 1e-3
+
+
+def _print(name: str, stats: Any, error: float) -> None:
+    out(f"{name}: {stats.launches} launches, {stats.cycles:,.0f} cycles, {stats.seconds * 1e3:.3f} ms predicted")
+    out(f"bound by {stats.bound_by or '-'}; largest error {error:.2g} of the largest value\n")
+    rows: list[tuple[object, ...]] = []
+    for place, p in stats.places.items():
+        capacity = human_bytes(p.capacity_bytes) if p.capacity_bytes is not None else "-"
+        moved = human_bytes(p.moved_bytes)
+        rows.append((place, human_bytes(p.read_bytes), human_bytes(p.written_bytes), moved, human_bytes(p.peak_bytes), capacity))
+    table(("place", "read", "written", "moved in", "peak", "capacity"), rows)
+    out()
+    units = [(u, s.uses, s.ops, f"{100 * stats.utilisation(u):.1f} %") for u, s in stats.units.items()]
+    table(("unit", "uses", "operations", "utilisation"), units)
