@@ -1,12 +1,14 @@
-"""The artifact: everything that running a compiled model needs, as one value (`Bundle`) and as one file (`model.hwx`).
+"""The artifact: everything that running a compiled model needs, as one value (`Bundle`) and as one file
+(`model.hwx`).
 
     64 bytes   magic, format version, length of the sections, length of the manifest, SHA-256 of the manifest
-    sections   host program (JSON), host code, device code, support code, constants; each on a 64-byte boundary
+    sections   host program (JSON), host code, device code, support code, constants; each 64-byte aligned
     manifest   JSON: signature, constraints, target, features, kernels, constants, sections with their digests
 
-Design choice: the file is mapped read-only and constants are used in place, so processes share them.  Every byte is
-under a digest that is checked at load: SHA-256 of SHA-256 of 4 MiB chunks, hashed by a few threads (a 90 MB file costs
-tens of milliseconds).  Reading executes nothing: JSON, our own expression parser, and code that only a port loads.
+Design choice: the file is mapped read-only and constants are used in place, so processes share them.  Every
+byte is under a digest that is checked at load: SHA-256 of SHA-256 of 4 MiB chunks, hashed by a few threads (a
+90 MB file costs tens of milliseconds).  Reading executes nothing: JSON, our own expression parser, and code
+that only a port loads.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -76,13 +79,11 @@ class Bundle:
     extras: Mapping[str, Any] = field(default_factory=dict)
 
 
-# -------------------------------------------------------------------------------------------------------------- digest
+# ----------------------------------------------------------------------------------------------------- digest
 def _digests(data: memoryview, starts: Sequence[int]) -> list[str]:
     """The digest of each span between two successive starts (the last one ends the data)."""
     chunks = [
-        data[at : min(at + CHUNK, end)]
-        for start, end in zip(starts[:-1], starts[1:], strict=True)
-        for at in range(start, end, CHUNK)
+        data[at : min(at + CHUNK, end)] for start, end in pairwise(starts) for at in range(start, end, CHUNK)
     ]
     if len(data) > 2 * CHUNK:  # hashlib works without the interpreter lock
         with ThreadPoolExecutor(min(_HASHERS, os.cpu_count() or 1)) as pool:
@@ -90,7 +91,7 @@ def _digests(data: memoryview, starts: Sequence[int]) -> list[str]:
     else:
         parts = map(_sha256, chunks)
     result = []
-    for start, end in zip(starts[:-1], starts[1:], strict=True):
+    for start, end in pairwise(starts):
         whole = hashlib.sha256()
         for _ in range(start, end, CHUNK):
             whole.update(next(parts))
@@ -102,7 +103,7 @@ def _sha256(data: memoryview) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-# --------------------------------------------------------------------------------------------------------------- write
+# ------------------------------------------------------------------------------------------------------ write
 def save(bundle: Bundle, path: str | Path) -> None:
     """Write the artifact: all of it or nothing; an existing file is replaced only by a complete one."""
     path = Path(path)
@@ -191,7 +192,7 @@ def _manifest(
     }
 
 
-# ---------------------------------------------------------------------------------------------------------------- read
+# ------------------------------------------------------------------------------------------------------- read
 def load(path: str | Path) -> Bundle:
     """Read, check and map an artifact.  ArtifactError says why it is refused."""
     path = Path(path)
@@ -226,7 +227,9 @@ def _header(file: BinaryIO) -> tuple[int, int, bytes]:
         raise ArtifactError(f"truncated: {len(head)} bytes")
     _, version, zero, end, size, digest = _HEADER.unpack(head)
     if version != FORMAT:
-        raise ArtifactError(f"format version {version}, this hwsdk reads version {FORMAT}; compile the model again")
+        raise ArtifactError(
+            f"format version {version}, this hwsdk reads version {FORMAT}; compile the model again"
+        )
     length = os.fstat(file.fileno()).st_size
     if zero or end < _HEADER.size or length != end + size:
         state = "truncated" if length < end + size else "altered"
@@ -301,4 +304,5 @@ def _constant(row: Mapping[str, Any], data: memoryview, start: int) -> Array:
     at, size = start + int(row["offset"]), int(row["bytes"])
     if at + size > len(data):
         raise ArtifactError(f"altered: constant {row['name']} lies outside the file")
-    return np.frombuffer(data[at : at + size], kind).reshape(row["shape"]) if size else np.empty(row["shape"], kind)
+    array = np.frombuffer(data[at : at + size], kind) if size else np.empty(0, kind)
+    return array.reshape(row["shape"])

@@ -1,11 +1,13 @@
-"""The native host program: LLVM text of two functions, so that one inference is one call without Python in between.
+"""The native host program: LLVM text of two functions, so that one inference is one call without Python in
+between.
 
-    i64 @hwsdk_layout(ptr run)           checks, arena and output sizes of these input dims   (see `host_layout`)
-    i64 @hwsdk_run(ptr ral, ptr run)     shape tensors and launches through the interface's function pointers
+    i64 @hwsdk_layout(ptr run)          checks, arena and output sizes of these input dims (see `host_layout`)
+    i64 @hwsdk_run(ptr ral, ptr run)    shape tensors and launches through the interface's function pointers
 
-Design choice: straight-line code.  A version is chosen by selects over the guards and its handle comes from a table, so
-every expression is computed once, wherever it occurs, and a launch is a few stores and one indirect call.  The layout
-function computes every size with overflow checks; the run function, called with the same dims, may then trust them.
+Design choice: straight-line code.  A version is chosen by selects over the guards and its handle comes from a
+table, so every expression is computed once, wherever it occurs, and a launch is a few stores and one indirect
+call.  The layout function computes every size with overflow checks; the run function, called with the same
+dims, may then trust them.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ def buffer_bytes(buffer: HostBuffer) -> Index:
 
 
 def workspace_stride(program: HostProgram) -> Index:
-    """Workspace bytes per worker, rounded up so that every worker's part is aligned and shares no cache line."""
+    """Workspace bytes per worker, rounded up so that every worker's part is aligned and shares no cache
+    line."""
     return multiply(ceildiv(program.workspace_bytes, ALIGNMENT), ALIGNMENT)
 
 
@@ -146,7 +149,8 @@ class _Body:
         return self.new(f"zext i1 {self.new(f'icmp {predicate} i64 {a}, {b}')} to i64")
 
     def divide(self, a: str, b: str) -> tuple[str, str]:
-        """Quotient and remainder of the division that rounds down.  A divisor of 0 is a fault, never a trap."""
+        """Quotient and remainder of the division that rounds down.  A divisor of 0 is a fault, never a
+        trap."""
         if b.lstrip("-").isdigit() and int(b) > 0 and int(b) & (int(b) - 1) == 0:
             shift = int(b).bit_length() - 1
             return self.new(f"ashr i64 {a}, {shift}"), self.new(f"and i64 {a}, {int(b) - 1}")
@@ -192,13 +196,17 @@ def _begin(program: HostProgram, checked: bool) -> tuple[_Body, layout.RunBlock]
     return body, block
 
 
-# ------------------------------------------------------------------------------------------------------------- layout
+# ----------------------------------------------------------------------------------------------------- layout
 def _emit_layout(program: HostProgram) -> str:
     body, block = _begin(program, checked=True)
     failed = "0"
     for number, check in reversed(list(enumerate(program.checks, 1))):
         value = body.load("%run", block.dims[check.input] + check.axis)
-        bad = [body.new(f"icmp ne i64 {value}, {body.value(check.expected)}")] if check.expected is not None else []
+        bad = (
+            [body.new(f"icmp ne i64 {value}, {body.value(check.expected)}")]
+            if check.expected is not None
+            else []
+        )
         if check.low is not None:
             bad.append(body.new(f"icmp slt i64 {value}, {check.low}"))
         if check.high is not None:
@@ -224,13 +232,18 @@ def _any(body: _Body, truths: list[str]) -> str:
 
 
 def _sizes(program: HostProgram, body: _Body, block: layout.RunBlock) -> None:
-    """Results; and, for their overflow checks alone, everything else that addresses memory or bounds a loop."""
+    """Results; and, for their overflow checks alone, everything else that addresses memory or bounds a
+    loop."""
     body.store("%run", block.results + layout.ARENA_BYTES, body.value(program.arena_bytes))
     body.store("%run", block.results + layout.WORKSPACE_BYTES, body.value(workspace_stride(program)))
     work: Index = 0
     for launch in program.launches:
         work = work + launch.work
-        for index in (*launch.dims, *(v.grid for v in launch.versions), *(v.workspace_bytes for v in launch.versions)):
+        for index in (
+            *launch.dims,
+            *(v.grid for v in launch.versions),
+            *(v.workspace_bytes for v in launch.versions),
+        ):
             body.value(index)
     body.store("%run", block.results + layout.WORK, body.value(work))
     for position, output in enumerate(program.outputs):
@@ -245,7 +258,7 @@ def _sizes(program: HostProgram, body: _Body, block: layout.RunBlock) -> None:
         body.value(buffer.position)
 
 
-# ---------------------------------------------------------------------------------------------------------------- run
+# -------------------------------------------------------------------------------------------------------- run
 class _Run:
     """Emits `hwsdk_run`."""
 
@@ -281,7 +294,9 @@ class _Run:
             elif buffer.storage == "constant":
                 value = body.load(self.constants, str(at))
             else:
-                value = body.load("%run", int(str(at)) + (block.inputs if buffer.storage == "input" else block.outputs))
+                value = body.load(
+                    "%run", int(str(at)) + (block.inputs if buffer.storage == "input" else block.outputs)
+                )
             self.addresses[name] = value
         return self.addresses[name]
 
@@ -319,8 +334,8 @@ class _Run:
         function = self._interface(layout.RAL_COPY_IN)
         size = len(write.values) * bits // 8
         status = body.new(
-            f"call i32 {function}(ptr {self.context}, i64 {self.address(write.buffer)}, ptr %args, i64 {size}, "
-            f"i64 {self.stream})"
+            f"call i32 {function}(ptr {self.context}, i64 {self.address(write.buffer)}, ptr %args, "
+            f"i64 {size}, i64 {self.stream})"
         )
         self._check_status(status, 0, f"written{number}")
 
@@ -344,13 +359,14 @@ class _Run:
         place = body.new(f"getelementptr i64, ptr {self.counters}, i64 {slot}")
         body.add(f"store i64 {body.new(f'add i64 {seen}, 1')}, ptr {place}, align 8")
         status = body.new(
-            f"call i32 {self.launch}(ptr {self.context}, i64 {handle}, i64 {grid}, ptr %args, i64 {len(words)}, "
-            f"i64 {body.value(launch.work)}, i64 {self.stream})"
+            f"call i32 {self.launch}(ptr {self.context}, i64 {handle}, i64 {grid}, ptr %args, "
+            f"i64 {len(words)}, i64 {body.value(launch.work)}, i64 {self.stream})"
         )
         self._check_status(status, number + 1, f"done{number}")
 
     def _choose(self, launch: Launch, number: int) -> tuple[str, str]:
-        """(index of the first version whose guard holds, its grid); leaves with NO_VERSION if there is none."""
+        """(index of the first version whose guard holds, its grid); leaves with NO_VERSION if there is
+        none."""
         body = self.body
         chosen, grid = "-1", "0"
         for i in reversed(range(len(launch.versions))):
@@ -392,7 +408,9 @@ class _Run:
             "}",
         ]
         widest = max(
-            [len(x.args) + len(x.dims) + 2 for x in program.launches] + [len(w.values) for w in program.writes] + [1]
+            [len(x.args) + len(x.dims) + 2 for x in program.launches]
+            + [len(w.values) for w in program.writes]
+            + [1]
         )
         head = [
             "define i64 @hwsdk_run(ptr noalias %ral, ptr noalias %run) nounwind {",

@@ -3,8 +3,8 @@
     resolve(program, shapes)   symbols bound and checked, sizes known
     interpret(program, ...)    a whole inference on NumPy arrays; kernels are a callback
 
-Design choice: the arena is one byte array filled with a pattern, and buffers are views at their offsets, so that wrong
-lifetimes show as wrong values here as they would on a device.
+Design choice: the arena is one byte array filled with a pattern, and buffers are views at their offsets, so
+that wrong lifetimes show as wrong values here as they would on a device.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ class Resolved:
 
 
 def resolve(program: HostProgram, shapes: Sequence[Shape], workers: int = 1) -> Resolved:
-    """Bind the symbols, check the dims, compute all sizes.  InputError names the input, the dim and the constraint."""
+    """Bind the symbols, check the dims, compute all sizes.  InputError names the input, the dim and the
+    constraint."""
     for spec, shape in zip(program.inputs, shapes, strict=True):
         if len(shape) != len(spec.shape):
             raise InputError(
-                f"input {spec.name!r} has {len(shape)} dims {shape}, expected {len(spec.shape)}: {shape_text(spec.shape)}"
+                f"input {spec.name!r} has {len(shape)} dims {shape}, "
+                f"expected {len(spec.shape)}: {shape_text(spec.shape)}"
             )
     symbols = {b.name: shapes[b.input][b.axis] for b in program.bindings}
     symbols[WORKERS] = workers
@@ -97,7 +99,11 @@ def _check(program: HostProgram, check: Check, shapes: Sequence[Shape], symbols:
     if check.expected is not None:
         expected = _value(check.expected, symbols, f"dim {check.axis} of input {spec.name}")
         if value != expected:
-            wrong = f"must be {expected}" if isinstance(check.expected, int) else f"must be {check.expected} = {expected}"
+            wrong = (
+                f"must be {expected}"
+                if isinstance(check.expected, int)
+                else f"must be {check.expected} = {expected}"
+            )
     elif check.low is not None and value < check.low:
         wrong = f"must be at least {check.low}"
     elif check.high is not None and value > check.high:
@@ -129,11 +135,13 @@ def interpret(
     launch: LaunchCallback,
     workers: int = 1,
 ) -> dict[str, Array]:
-    """One inference.  `constants`: buffer name -> packed array.  Outputs by name; launches of empty grids are left out."""
+    """One inference.  `constants`: buffer name -> packed array.  Outputs by name; launches of empty grids are
+    left out."""
     arrays = [_input(program, i, inputs) for i in range(len(program.inputs))]
     resolved = resolve(program, [a.shape for a in arrays], workers)
     outputs = [
-        _junk(shape, numpy_dtype(spec.dtype)) for shape, spec in zip(resolved.outputs, program.outputs, strict=True)
+        _junk(shape, numpy_dtype(spec.dtype))
+        for shape, spec in zip(resolved.outputs, program.outputs, strict=True)
     ]
     arena = np.full(resolved.arena_bytes, 0xA5, np.uint8)
     views = {b.name: _view(b, resolved, arrays, outputs, constants, arena) for b in program.buffers}
@@ -151,7 +159,9 @@ def interpret(
 def _input(program: HostProgram, number: int, inputs: Mapping[str, Array]) -> Array:
     spec = program.inputs[number]
     if spec.name not in inputs:
-        raise InputError(f"input {spec.name!r} is missing; expected {', '.join(i.name for i in program.inputs)}")
+        raise InputError(
+            f"input {spec.name!r} is missing; expected {', '.join(i.name for i in program.inputs)}"
+        )
     array = inputs[spec.name]
     if array.dtype != numpy_dtype(spec.dtype):
         raise InputError(f"input {spec.name!r} has dtype {array.dtype}, expected {spec.dtype}")
@@ -178,7 +188,9 @@ def _view(
     if buffer.storage == "arena":
         size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
         if position < 0 or position + size > len(arena):
-            raise CodegenError(f"host program: buffer {buffer.name} at {position} does not fit the arena of {len(arena)} bytes")
+            raise CodegenError(
+                f"host program: {buffer.name} at {position} does not fit the arena of {len(arena)} bytes"
+            )
         return arena[position : position + size].view(kind).reshape(shape)
     if buffer.storage == "constant":
         return constants[buffer.name]

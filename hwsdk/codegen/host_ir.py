@@ -5,9 +5,9 @@
     write   = integers that are computed from dims, stored in a buffer before the first launch
     launch  = kernel, one version per guard, buffers, dims
 
-Design choice: no control flow is hidden.  A version's guard is an expression over the same symbols; the first version
-whose guard holds runs.  The Python interpreter of this file's language (`host_interpreter`) defines it; the native form
-is one compiled function.
+Design choice: no control flow is hidden.  A version's guard is an expression over the same symbols; the first
+version whose guard holds runs.  The Python interpreter of this file's language (`host_interpreter`) defines
+it; the native form is one compiled function.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from hwsdk.codegen.loop_ir import Index
 
-#: A symbol that every program may use in sizes, guards and grids: the number of workers of this run (at least 1).
+#: A symbol that every program may use in sizes, guards and grids: the number of workers of this run (at least
+#: 1).
 WORKERS = "workers$"
 
 
@@ -31,7 +32,8 @@ class Binding:
 
 @dataclass(frozen=True)
 class Check:
-    """`value` of axis `axis` of input `input` must equal `expected`; or lie in [low, high]; or be divisible."""
+    """`value` of axis `axis` of input `input` must equal `expected`; or lie in [low, high]; or be
+    divisible."""
 
     input: int
     axis: int
@@ -113,5 +115,6 @@ class HostProgram:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """Symbols of all kernel versions in the order of the kernel table: launch by launch, version by version."""
+        """Symbols of all kernel versions in the order of the kernel table: launch by launch, version by
+        version."""
         return tuple(v.symbol for launch in self.launches for v in launch.versions)

@@ -1,7 +1,8 @@
-"""Host programs as JSON, the form that artifacts store.  Expressions are their text; reading goes through our parser.
+"""Host programs as JSON, the form that artifacts store.  Expressions are their text; reading goes through our
+parser.
 
-Design choice: short rows instead of keyed objects where a record is plain, so that a program of hundreds of launches
-stays small; every reader error is one ArtifactError.
+Design choice: short rows instead of keyed objects where a record is plain, so that a program of hundreds of
+launches stays small; every reader error is one ArtifactError.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def to_json(program: HostProgram) -> dict[str, Any]:
         "checks": [
             [c.input, c.axis, _text(c.expected), c.low, c.high, c.multiple, c.reason] for c in program.checks
         ],
-        "buffers": [[b.name, b.dtype, _texts(b.shape), b.storage, _text(b.position)] for b in program.buffers],
+        "buffers": [
+            [b.name, b.dtype, _texts(b.shape), b.storage, _text(b.position)] for b in program.buffers
+        ],
         "writes": [[w.buffer, _texts(w.values)] for w in program.writes],
         "launches": [
             {
@@ -93,7 +96,11 @@ class _Reader:
             for symbol, grid, guard, workspace in data["versions"]
         )
         return Launch(
-            str(data["kernel"]), versions, tuple(map(str, data["args"])), self.shape(data["dims"]), self.index(data["work"])
+            str(data["kernel"]),
+            versions,
+            tuple(map(str, data["args"])),
+            self.shape(data["dims"]),
+            self.index(data["work"]),
         )
 
     def program(self, data: Mapping[str, Any]) -> HostProgram:

@@ -1,18 +1,20 @@
-"""The two blocks of memory that the native host program reads: what the run-time room and code generation agree on.
+"""The two blocks of memory that the native host program reads: what the run-time room and code generation
+agree on.
 
 Run block: 64-bit words, one block per run context.
 
     header    workers, stream, constants*, kernels*, counters*, times*        (* addresses of word arrays)
     dims      of every input, one after the other          written by the caller before `hwsdk_layout`
     inputs    addresses
-    results   arena bytes, workspace bytes per worker, work in cycles, dims of every output, bytes of every output
-                                                           written by `hwsdk_layout`
+    results   arena bytes, workspace bytes per worker, work in cycles, dims of every output, bytes of
+              every output                                 written by `hwsdk_layout`
     memory    arena, workspace, outputs: addresses         written by the caller before `hwsdk_run`
 
 Interface block: the head of the structure in `hwsdk_ral.h`; offsets in bytes.
 
-Design choice: one flat array of words, so that the caller fills it with two calls of `struct.pack_into` and no object
-per run; nothing of it is stored anywhere, so its layout may change with every version of the artifact format.
+Design choice: one flat array of words, so that the caller fills it with two calls of `struct.pack_into` and
+no object per run; nothing of it is stored anywhere, so its layout may change with every version of the
+artifact format.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ RAL_CONTEXT, RAL_LAUNCH, RAL_BEGIN, RAL_END, RAL_COPY_IN = 16, 24, 32, 40, 48
 # What `hwsdk_layout` returns beside 0 (fine) and n > 0 (check number n - 1 failed).
 OVERFLOW, DIVISION, NEGATIVE = -1, -2, -3
 
-#: Status in the low half of the result of `hwsdk_run` when no guard of a launch holds; the high half is the launch + 1.
+#: Status in the low half of the result of `hwsdk_run` when no guard of a launch holds; the high half is the
+#: launch + 1.
 NO_VERSION = 0xFFFFFFFF
 
 
 class RunBlock:
-    """Where everything is in the run block of a program with inputs and outputs of these ranks (word indices)."""
+    """Where everything is in the run block of a program with inputs and outputs of these ranks (word
+    indices)."""
 
     def __init__(self, input_ranks: Sequence[int], output_ranks: Sequence[int]) -> None:
         starts = list(accumulate(input_ranks, initial=HEADER_WORDS))

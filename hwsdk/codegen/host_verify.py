@@ -1,7 +1,8 @@
-"""Verifier of host programs: names resolve, positions are in range, every symbol is bound, offsets are aligned.
+"""Verifier of host programs: names resolve, positions are in range, every symbol is bound, offsets are
+aligned.
 
-Design choice: it raises on the first fault with the place in words; what it accepts, the interpreter and the native
-form both run without looking again.
+Design choice: it raises on the first fault with the place in words; what it accepts, the interpreter and the
+native form both run without looking again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def verify_host(program: HostProgram) -> None:
         _require(_is_axis(program, b.input, b.axis), f"symbol {b.name}: input {b.input} has no axis {b.axis}")
     for number, check in enumerate(program.checks):
         _require(_is_axis(program, check.input, check.axis), f"check {number}: no axis {check.axis}")
-        _require(check.multiple is None or check.multiple > 0, f"check {number}: multiple of {check.multiple}")
+        _require(
+            check.multiple is None or check.multiple > 0, f"check {number}: multiple of {check.multiple}"
+        )
     known = {WORKERS, *(b.name for b in program.bindings)}
     for place, index in _expressions(program):
         missing = sorted(free_symbols(index) - known)
@@ -40,7 +43,10 @@ def verify_host(program: HostProgram) -> None:
         unknown = [a for a in launch.args if a not in names]
         _require(not unknown, f"launch of {launch.kernel}: no buffer called {', '.join(unknown)}")
         unguarded = [v.guard is None for v in launch.versions]
-        _require(not any(unguarded[:-1]), f"launch of {launch.kernel}: a version after one without guard never runs")
+        _require(
+            not any(unguarded[:-1]),
+            f"launch of {launch.kernel}: a version after one without guard never runs",
+        )
 
 
 def _require(holds: bool, message: str) -> None:
@@ -67,7 +73,9 @@ def _buffers(program: HostProgram) -> None:
             continue
         position = b.position
         _require(isinstance(position, int), f"buffer {b.name}: position {position} is not a number")
-        _require(0 <= int(str(position)) < limit[b.storage], f"buffer {b.name}: there is no {b.storage} {position}")
+        _require(
+            0 <= int(str(position)) < limit[b.storage], f"buffer {b.name}: there is no {b.storage} {position}"
+        )
 
 
 def _writes(program: HostProgram, names: set[str]) -> None:
@@ -93,5 +101,7 @@ def _expressions(program: HostProgram) -> Iterator[tuple[str, Index]]:
         place = f"launch of {launch.kernel}"
         yield from ((place, d) for d in (*launch.dims, launch.work))
         for v in launch.versions:
-            yield from ((place, d) for d in (v.grid, v.workspace_bytes, v.guard if v.guard is not None else 0))
+            yield from (
+                (place, d) for d in (v.grid, v.workspace_bytes, v.guard if v.guard is not None else 0)
+            )
     yield from (("arena", program.arena_bytes), ("workspace", program.workspace_bytes))

@@ -1,7 +1,9 @@
-"""The C form of the interface and the two bridges: a Python port as a C structure, a shared library as a Python port.
+"""The C form of the interface and the two bridges: a Python port as a C structure, a shared library as a
+Python port.
 
-Design choice: one table says for every verb its C argument types; the structure, the callbacks and the calls are all
-made from it.  An exception never crosses into C: it becomes a status, and its text the thread's last error.
+Design choice: one table says for every verb its C argument types; the structure, the callbacks and the calls
+are all made from it.  An exception never crosses into C: it becomes a status, and its text the thread's last
+error.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def verb_type(verb: str) -> Any:
 class RalStruct(ctypes.Structure):
     """`hwsdk_ral` of the header."""
 
-    _fields_ = [  # noqa: RUF012  (ctypes wants a list)
+    _fields_ = [
         ("size", _U64),
         ("version", ctypes.c_uint32),
         ("device", _I32),
@@ -130,7 +132,8 @@ def _properties_data(p: Properties) -> dict[str, Any]:
 
 
 def as_struct(port: Ral, device: int = 0) -> RalStruct:
-    """The C structure of a Python port.  Keep the result (and the port) alive as long as C code may use it."""
+    """The C structure of a Python port.  Keep the result (and the port) alive as long as C code may use
+    it."""
     bridge = _Bridge(port)
     struct = RalStruct(size=ctypes.sizeof(RalStruct), version=RAL_VERSION, device=device)
     for verb in VERBS:
@@ -176,7 +179,9 @@ class LibraryPort(Ral):
         message = ctypes.create_string_buffer(1024)
         found = self._entry(RAL_VERSION, device, message, len(message))
         if not found:
-            raise PortError("open", f"{self._name} {device}", message.value.decode(errors="replace") or "no message")
+            raise PortError(
+                "open", f"{self._name} {device}", message.value.decode(errors="replace") or "no message"
+            )
         struct = found.contents
         if struct.version != RAL_VERSION or struct.size < ctypes.sizeof(RalStruct):
             what = f"version {struct.version} of {struct.size} bytes"

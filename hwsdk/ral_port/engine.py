@@ -1,7 +1,7 @@
 """What the two ways to run a host program share: constants and kernels on the device, counters, results.
 
-Design choice: an engine is created once per loaded program and holds no state of a run; a run's state is a context that
-is taken from a list and put back (so threads, nested calls and signal handlers never share one).
+Design choice: an engine is created once per loaded program and holds no state of a run; a run's state is a
+context that is taken from a list and put back (so threads, nested calls and signal handlers never share one).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from hwsdk.codegen.artifact import Bundle
 from hwsdk.errors import ArtifactError
 from hwsdk.ral_port.inputs import address_of
-from hwsdk.ral_port.interface import Ral
+from hwsdk.ral_port.interface import PortError, Ral
 
 Array = np.ndarray[Any, Any]
 ALIGN = 64
@@ -58,14 +58,18 @@ def load_kernels(bundle: Bundle, port: Ral) -> tuple[int, list[int]]:
 
 def constant_arrays(bundle: Bundle) -> list[Array]:
     """Constants by position; ArtifactError if one is missing or does not have its buffer's size."""
-    wanted = sorted((b for b in bundle.program.buffers if b.storage == "constant"), key=lambda b: int(str(b.position)))
+    wanted = sorted(
+        (b for b in bundle.program.buffers if b.storage == "constant"), key=lambda b: int(str(b.position))
+    )
     found: dict[int, Array] = {}
     for buffer in wanted:
         if buffer.name not in bundle.constants:
             raise ArtifactError(f"constant {buffer.name!r} is missing")
         array = bundle.constants[buffer.name]
         if tuple(array.shape) != tuple(buffer.shape):
-            raise ArtifactError(f"constant {buffer.name!r} has shape {array.shape}, its buffer {buffer.shape}")
+            raise ArtifactError(
+                f"constant {buffer.name!r} has shape {array.shape}, its buffer {buffer.shape}"
+            )
         found[int(str(buffer.position))] = array
     if sorted(found) != list(range(len(found))):
         raise ArtifactError("positions of the constants are not 0, 1, 2 ...")
@@ -102,7 +106,12 @@ def aligned_copy(array: Array) -> Array:
 
 def aligned_empty(shape: tuple[int, ...], kind: np.dtype[Any], size: int) -> tuple[Array, int]:
     """An uninitialised array of `size` bytes at an aligned address, and the address."""
-    raw = np.empty(size + ALIGN, np.uint8)
+    try:
+        raw = np.empty(size + ALIGN, np.uint8)
+    except MemoryError:
+        raise PortError(
+            "alloc", "host", f"out of memory for an array of shape {shape}: {size} bytes"
+        ) from None
     address = address_of(raw)
     offset = -address % ALIGN
     return np.ndarray(shape, kind, raw, offset), address + offset

@@ -1,10 +1,10 @@
 """A compiled model that can be called.
 
-    exe(input_ids=ids, attention_mask=mask)      a dict of arrays by output name; exe({"x.1": a}) for other names
+    exe(input_ids=ids, attention_mask=mask)     a dict of arrays by output name; exe({"x.1": a}) too
     exe.signature, exe.stats, exe.profile(...), exe.save("model.hwx")
 
-Design choice: an executable is stateless.  Whatever a run needs beside constants and code is in its context, so any
-number of threads may call one executable at once.
+Design choice: an executable is stateless.  Whatever a run needs beside constants and code is in its context,
+so any number of threads may call one executable at once.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Stats:
     """What happened so far.
 
     compiles: code generations for this executable in this process (0 after loading an artifact).
-    launches: kernel launches, and per version in `versions`.  arena_bytes: memory held for intermediate buffers.
-    workers: tiles that run side by side.
+    launches: kernel launches, and per version in `versions`.  arena_bytes: memory held for intermediate
+    buffers. workers: tiles that run side by side.
     """
 
     compiles: int
@@ -78,8 +78,8 @@ class Profile:
 
 
 class Executable:
-    """See the module.  `port`: an open port to use (it is not closed by the executable); otherwise the one that the
-    bundle names is opened on `device`, from `folder` or from the installed target folders."""
+    """See the module.  `port`: an open port to use (it is not closed by the executable); otherwise the one
+    that the bundle names is opened on `device`, from `folder` or from the installed target folders."""
 
     def __init__(
         self,
@@ -106,7 +106,8 @@ class Executable:
         self._names = tuple(o.name for o in bundle.program.outputs)
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
-        """One inference.  Inputs by keyword, or in one dict; NumPy arrays or anything with DLPack or __array__."""
+        """One inference.  Inputs by keyword, or in one dict; NumPy arrays or anything with DLPack or
+        __array__."""
         outputs = self._engine.run(self._reader.read(self._given(inputs, named)))
         return dict(zip(self._names, outputs))
 
@@ -116,7 +117,9 @@ class Executable:
         if inputs is None:
             return named
         if not isinstance(inputs, Mapping):
-            raise InputError(f"inputs must be keywords or one dict by input name, got a {type(inputs).__name__}")
+            raise InputError(
+                f"inputs must be keywords or one dict by input name, got a {type(inputs).__name__}"
+            )
         return {**inputs, **named} if named else inputs
 
     def profile(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> Profile:
@@ -158,7 +161,9 @@ class Executable:
         for symbol, count in zip(self._bundle.program.symbols, counts, strict=True):
             versions[symbol] = versions.get(symbol, 0) + count
         workers = self._port.properties().workers
-        return Stats(self._compiles, self._engine.runs(), sum(counts), versions, self._engine.arena_bytes(), workers)
+        return Stats(
+            self._compiles, self._engine.runs(), sum(counts), versions, self._engine.arena_bytes(), workers
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the artifact."""
@@ -208,7 +213,7 @@ def _check_features(bundle: Bundle, port: Ral) -> None:
     missing = [f for f in bundle.features if _plain(f) not in have]
     if missing:
         raise ArtifactError(
-            f"made for target {bundle.target}, which needs {', '.join(missing)}; {properties.name} does not have it"
+            f"made for {bundle.target} with {', '.join(missing)}, which {properties.name} does not have"
         )
 
 

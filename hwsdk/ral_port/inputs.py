@@ -1,7 +1,8 @@
-"""What a caller may pass for an input, and how it becomes a C-contiguous NumPy array: never by changing its values.
+"""What a caller may pass for an input, and how it becomes a C-contiguous NumPy array: never by changing its
+values.
 
-Design choice: an array that already fits is passed through after three attribute reads; everything else takes the slow
-path, where the error says which input, what was expected and what came.
+Design choice: an array that already fits is passed through after three attribute reads; everything else takes
+the slow path, where the error says which input, what was expected and what came.
 """
 
 from __future__ import annotations
@@ -82,12 +83,14 @@ def _misfit(array: Array, spec: Signature) -> InputError:
     expected = f"{spec.dtype}{shape_text(spec.shape)}"
     if array.ndim != len(spec.shape):
         return InputError(f"input {spec.name!r} has {array.ndim} dims {array.shape}, expected {expected}")
-    return InputError(f"input {spec.name!r} has dtype {array.dtype}, expected {expected}; convert it explicitly")
+    return InputError(
+        f"input {spec.name!r} has dtype {array.dtype}, expected {expected}; convert it explicitly"
+    )
 
 
 def address_of(array: Array) -> int:
     """Address of the first element of a contiguous array.  (The usual attribute costs four times as much.)"""
     try:
-        return _addressof(_from_buffer(array))
+        return _addressof(_from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):  # read-only, empty, or of a dtype without buffer format
         return int(array.__array_interface__["data"][0])

@@ -1,12 +1,12 @@
 """The run-time abstraction layer (RAL): what a port to a device implements, in Python.
 
-A port is one class with about a dozen verbs.  Addresses, kernels, modules, streams and events are integers that only
-the port understands; address 0 is never valid.  Stream 0 is the default stream and always exists.  A call may return
-before the device is done; work on one stream happens in order; `synchronize` waits.
+A port is one class with about a dozen verbs.  Addresses, kernels, modules, streams and events are integers
+that only the port understands; address 0 is never valid.  Stream 0 is the default stream and always exists.
+A call may return before the device is done; work on one stream happens in order; `synchronize` waits.
 
-Design choice: no verb needs another to have been called first except `open`, and every failure is one PortError that
-carries the verb, the device and the driver's message.  The C form of the same verbs is `hwsdk_ral.h`; `c_abi` turns
-either form into the other.
+Design choice: no verb needs another to have been called first except `open`, and every failure is one
+PortError that carries the verb, the device and the driver's message.  The C form of the same verbs is
+`hwsdk_ral.h`; `c_abi` turns either form into the other.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class PortError(DeviceError):
 class Properties:
     """What a port tells about its device.
 
-    name: for people.  memory_bytes: of the device, or None.  workers: tiles that run side by side (workspace is
-    allocated per worker).  features: optional features that it has, named as in the target's description.
-    host_memory: its addresses are addresses of this process.  native_code: `load` accepts object code of this machine
-    and its kernels are plain functions, so the native host program can be loaded through it.
+    name: for people.  memory_bytes: of the device, or None.  workers: tiles that run side by side (workspace
+    is allocated per worker).  features: optional features that it has, named as in the target's description.
+    host_memory: its addresses are addresses of this process.  native_code: `load` accepts object code of this
+    machine and its kernels are plain functions, so the native host program can be loaded through it.
     """
 
     name: str
@@ -108,8 +108,8 @@ class Ral(abc.ABC):
     def launch(self, kernel: int, grid: int, args: Sequence[int], work: int = 0, stream: int = 0) -> None:
         """Run tiles 0 .. grid-1 of a kernel.
 
-        args: 64-bit words: buffer addresses, dims, workspace address, workspace bytes per worker.  They are read
-        before the call returns.  work: estimated cycles of all tiles (0: unknown), a hint.
+        args: 64-bit words: buffer addresses, dims, workspace address, workspace bytes per worker.  They are
+        read before the call returns.  work: estimated cycles of all tiles (0: unknown), a hint.
         """
 
     @abc.abstractmethod
@@ -143,7 +143,8 @@ class Ral(abc.ABC):
         return ""
 
     def c_struct(self) -> Any:
-        """The C form of this port (`hwsdk_ral` of the header, as a ctypes structure): made of the methods above.
+        """The C form of this port (`hwsdk_ral` of the header, as a ctypes structure): made of the methods
+        above.
 
         Ask again after the number of threads changed; a structure stays valid as long as the port is open.
         """

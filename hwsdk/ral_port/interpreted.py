@@ -1,7 +1,8 @@
 """Runs a host program in Python over any port: for ports without native host code, and to bring up a new one.
 
-Design choice: the same decisions as the interpreter that defines the language (`host_interpreter.resolve`, `choose`),
-with addresses in place of arrays; a device with its own memory gets its inputs copied in and its outputs copied out.
+Design choice: the same decisions as the interpreter that defines the language (`host_interpreter.resolve`,
+`choose`), with addresses in place of arrays; a device with its own memory gets its inputs copied in and its
+outputs copied out.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class InterpretedEngine:
         workers = self._port.properties().workers
         resolved = resolve(self._program, [a.shape for a in arrays], workers)
         outputs = [
-            aligned_empty(shape, kind := numpy_dtype(spec.dtype), int(np.prod(shape, dtype=np.int64)) * kind.itemsize)[0]
+            aligned_empty(
+                shape, kind := numpy_dtype(spec.dtype), int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+            )[0]
             for shape, spec in zip(resolved.outputs, self._program.outputs, strict=True)
         ]
         with self._memory() as blocks:
@@ -102,7 +105,9 @@ class InterpretedEngine:
             return arena + position if buffer.storage == "arena" else homes[buffer.storage][position]
 
         for write in self._program.writes:
-            values = np.array([resolved.value(v) for v in write.values], numpy_dtype(self._buffers[write.buffer].dtype))
+            values = np.array(
+                [resolved.value(v) for v in write.values], numpy_dtype(self._buffers[write.buffer].dtype)
+            )
             port.copy_in(address(write.buffer), address_of(values), values.nbytes)
         first = 0
         for launch in self._program.launches:
@@ -110,7 +115,9 @@ class InterpretedEngine:
             args = [address(a) for a in launch.args] + [resolved.value(d) for d in launch.dims]
             args += [arena + arena_bytes, resolved.workspace_bytes]
             start = port.event() if times is not None else 0
-            port.launch(self._kernels[first + number], resolved.value(version.grid), args, resolved.value(launch.work))
+            port.launch(
+                self._kernels[first + number], resolved.value(version.grid), args, resolved.value(launch.work)
+            )
             if times is not None:
                 end = port.event()
                 times.append(LaunchTime(launch.kernel, version.symbol, port.elapsed(start, end)))

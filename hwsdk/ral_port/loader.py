@@ -4,9 +4,9 @@
     ral                   the only port class of that module
     libchip_ral.so        a shared library with the C form, beside the description or at that path
 
-Design choice: exactly one match or an error that lists what was looked at; nothing falls back.  An artifact names a
-target's folder by its last part only and code is taken from installed target folders alone, so reading an artifact
-never runs code from a place that the artifact chose.
+Design choice: exactly one match or an error that lists what was looked at; nothing falls back.  An artifact
+names a target's folder by its last part only and code is taken from installed target folders alone, so
+reading an artifact never runs code from a place that the artifact chose.
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ def open_port(spec: str, folder: Path | None = None, device: int = 0) -> Ral:
     """The opened port; DeviceError if it is not found, of another version, or refuses."""
     port = _library(spec, folder) if _LIBRARY.search(spec) else _port_class(spec, folder)()
     if port.version != RAL_VERSION:
-        raise DeviceError(f"port {spec!r} is of interface version {port.version}, this hwsdk has {RAL_VERSION}")
+        raise DeviceError(
+            f"port {spec!r} is of interface version {port.version}, this hwsdk has {RAL_VERSION}"
+        )
     port.open(device)
     return port
 
 
 def target_folders(name: str) -> list[Path]:
-    """Folders called `name` in the installed target roots, and roots called so: where a port of that folder lives."""
+    """Folders called `name` in the installed target roots, and roots called so: where a port of that folder
+    lives."""
     roots = [Path(p) for p in os.environ.get(VARIABLE, "").split(os.pathsep) if p]
     for point in metadata.entry_points(group=PACKAGE):
         roots += _package_folders(point.value.partition(":")[0])
@@ -51,14 +54,17 @@ def target_folders(name: str) -> list[Path]:
 
 
 def installed_folder(name: str, spec: str) -> Path:
-    """The target folder called `name` that has the file of port `spec`; the first in the order of the roots."""
+    """The target folder called `name` that has the file of port `spec`; the first in the order of the
+    roots."""
     folders = target_folders(name)
     part = spec.partition(":")[0]
     for folder in folders:
         if (folder / part).is_file() or (folder / f"{part.replace('.', '/')}.py").is_file():
             return folder
     looked = ", ".join(map(str, folders)) or f"no installed target folder is called {name!r}"
-    raise DeviceError(f"port {spec!r} of target folder {name!r} not found ({looked}); set {VARIABLE} or pass the target")
+    raise DeviceError(
+        f"port {spec!r} of target folder {name!r} not found ({looked}); set {VARIABLE} or pass the target"
+    )
 
 
 def _package_folders(module: str) -> list[Path]:
@@ -90,11 +96,16 @@ def _port_class(spec: str, folder: Path | None) -> type[Ral]:
     ports = [
         c
         for c in vars(module).values()
-        if inspect.isclass(c) and issubclass(c, Ral) and c.__module__ == module.__name__ and not inspect.isabstract(c)
+        if inspect.isclass(c)
+        and issubclass(c, Ral)
+        and c.__module__ == module.__name__
+        and not inspect.isabstract(c)
     ]
     if len(ports) != 1:
         names = ", ".join(p.__name__ for p in ports) or "none"
-        raise DeviceError(f"port {spec!r}: expected one class derived from Ral in {module.__file__}, found: {names}")
+        raise DeviceError(
+            f"port {spec!r}: expected one class derived from Ral in {module.__file__}, found: {names}"
+        )
     return ports[0]
 
 
@@ -106,7 +117,9 @@ def _module(name: str, folder: Path | None) -> types.ModuleType:
     except ModuleNotFoundError as e:
         if e.name is None or full.startswith(e.name):
             where = f"{folder}/{name.replace('.', '/')}.py or " if folder else ""
-            raise DeviceError(f"port module {name!r} not found; looked for {where}an importable module") from None
+            raise DeviceError(
+                f"port module {name!r} not found; looked for {where}an importable module"
+            ) from None
         raise DeviceError(f"port module {name!r} cannot be imported: {e}") from e
 
 

@@ -1,7 +1,8 @@
 """Runs the compiled host program: two native calls per inference, everything else is packing words.
 
-Design choice: a run context is one flat block of words (see `hwsdk.codegen.host_layout`); its constant words are written
-once, so that an inference costs two `pack_into`, one `unpack_from` and the allocation of the outputs.
+Design choice: a run context is one flat block of words (see `hwsdk.codegen.host_layout`); its constant words
+are written once, so that an inference costs two `pack_into`, one `unpack_from` and the allocation of the
+outputs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import ctypes
 import struct
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from hwsdk.ral_port.inputs import address_of
 from hwsdk.ral_port.interface import PortError, Ral
 
 _FIRST_ARENA = 1 << 16
+_SMALL = 1 << 12  # bytes of an output below which its alignment is not worth a microsecond
 
 
 class _Ral:
@@ -84,7 +85,7 @@ class NativeEngine:
         self._lock = threading.Lock()
         self._ral: _Ral | None = None
 
-    # ---------------------------------------------------------------------------------------------------------- run
+    # ---------------------------------------------------------------------------------------------------- run
     def run(self, arrays: Sequence[Array], times: list[LaunchTime] | None = None) -> list[Array]:
         """One inference."""
         words: list[int] = []
@@ -107,13 +108,12 @@ class NativeEngine:
                 raise self._refused(status, arrays, ral.workers)
             results = self._unpack_results(block, self._map.results * 8)
             outputs = self._allocate(context, results, ral.workers)
-            self._start_times(context, times is not None)
-            before = list(context.counters) if times is not None else []
-            status = self._run(ral.address, context.address)
+            if times is None:
+                status = self._run(ral.address, context.address)
+            else:
+                status = self._timed_run(ral, context, times)
             if status:
                 raise self._failed(status, context)
-            if times is not None:
-                self._read_times(context, before, times)
             context.runs += 1
             return outputs
         finally:
@@ -129,17 +129,22 @@ class NativeEngine:
         outputs = []
         at, size = layout.RESULT_DIMS, self._map.output_bytes - self._map.results
         for kind, rank in self._outputs:
-            array, address = aligned_empty(results[at : at + rank], kind, results[size])
+            shape = results[at : at + rank]
+            if results[size] < _SMALL:
+                array = np.empty(shape, kind)
+                memory.append(address_of(array))
+            else:
+                array, address = aligned_empty(shape, kind, results[size])
+                memory.append(address)
             outputs.append(array)
-            memory.append(address)
             at += rank
             size += 1
         self._pack_memory(context.block, self._map.memory * 8, *memory)
         return outputs
 
     def _grow(self, context: _Context, needed: int) -> None:
-        """More than is needed, so that a stream of growing lengths does not allocate each time.  (Untouched pages of
-        this machine's memory cost nothing.)"""
+        """More than is needed, so that a stream of growing lengths does not allocate each time.  (Untouched
+        pages of this machine's memory cost nothing.)"""
         size = max(needed, _FIRST_ARENA, min(2 * context.arena_bytes, 4 * needed))
         self._port.free(context.arena)
         context.arena, context.arena_bytes = 0, 0
@@ -167,7 +172,7 @@ class NativeEngine:
         block[layout.COUNTERS_WORD] = ctypes.addressof(context.counters)
         return ral
 
-    # -------------------------------------------------------------------------------------------------------- errors
+    # ------------------------------------------------------------------------------------------------- errors
     def _refused(self, status: int, arrays: Sequence[Array], workers: int) -> InputError:
         """The layout function said no: the interpreter, on the same shapes, says why."""
         shapes = [a.shape for a in arrays]
@@ -187,19 +192,27 @@ class NativeEngine:
         text = ctypes.create_string_buffer(1024)
         native = context.ral.struct
         native.last_error(native.context, text, len(text))
-        return PortError("launch", self._port.properties().name, f"{launch}: {text.value.decode(errors='replace')}")
+        return PortError(
+            "launch", self._port.properties().name, f"{launch}: {text.value.decode(errors='replace')}"
+        )
 
-    # ------------------------------------------------------------------------------------------------------- figures
-    def _start_times(self, context: _Context, wanted: bool) -> None:
-        context.block[layout.TIMES_WORD] = ctypes.addressof(context.times) if wanted else 0
-
-    def _read_times(self, context: _Context, before: list[int], times: list[LaunchTime]) -> None:
+    # ------------------------------------------------------------------------------------------------ figures
+    def _timed_run(self, ral: _Ral, context: _Context, times: list[LaunchTime]) -> int:
+        """Run with the address of the time stamps in the block; they say when each launch began, and the
+        end."""
+        before = list(context.counters)
+        context.block[layout.TIMES_WORD] = ctypes.addressof(context.times)
+        try:
+            status = int(self._run(ral.address, context.address))
+        finally:
+            context.block[layout.TIMES_WORD] = 0
         at = 0
-        for number, launch in enumerate(self._program.launches):
+        for number, launch in enumerate(self._program.launches if not status else ()):
             chosen = [i for i in range(len(launch.versions)) if context.counters[at + i] != before[at + i]]
             at += len(launch.versions)
             seconds = (context.times[number + 1] - context.times[number]) * 1e-9
             times.append(LaunchTime(launch.kernel, launch.versions[chosen[0]].symbol, seconds))
+        return status
 
     def counts(self) -> list[int]:
         """How often each version was launched, in the order of the kernel table."""

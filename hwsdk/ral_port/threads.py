@@ -1,7 +1,7 @@
 """How many threads run a model: set by the program, by HWSDK_NUM_THREADS, or the physical cores it may use.
 
-Design choice: one number per process with a generation counter; ports compare the counter and rebuild their workers
-when it moved.  The counter also moves in a forked child, which has no workers of its own.
+Design choice: one number per process with a generation counter; ports compare the counter and rebuild their
+workers when it moved.  The counter also moves in a forked child, which has no workers of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def set_num_threads(n: int | None) -> None:
-    """Threads that run one inference, the calling one included; None: the default again.  Takes effect at the next run."""
+    """Threads that run one inference, the calling one included; None: the default again.  Takes effect at the
+    next run."""
     if n is not None and (isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= LIMIT):
         raise InputError(f"number of threads must be an integer from 1 to {LIMIT}, got {n!r}")
     _state.chosen = n
@@ -58,7 +59,8 @@ def num_threads() -> int:
 
 
 def usable_cores() -> int:
-    """Physical cores that this process may run on: siblings of one core count once, container quotas count."""
+    """Physical cores that this process may run on: siblings of one core count once, container quotas
+    count."""
     try:
         allowed = sorted(os.sched_getaffinity(0))
     except AttributeError:

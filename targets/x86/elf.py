@@ -1,8 +1,10 @@
-"""Loader of relocatable ELF64 objects: sections into one mapping, symbols resolved across objects, relocations applied.
+"""Loader of relocatable ELF64 objects: sections into one mapping, symbols resolved across objects,
+relocations applied.
 
-Design choice: everything is read through bounds-checked NumPy views and all relocations of one section are computed at
-once, so that a corrupt object is an error with its place and never a crash, and a megabyte of code links in milliseconds.
-Calls and data references to the C library go through slots in the mapping, so that no distance limit applies to them.
+Design choice: everything is read through bounds-checked NumPy views and all relocations of one section are
+computed at once, so that a corrupt object is an error with its place and never a crash, and a megabyte of
+code links in milliseconds. Calls and data references to the C library go through slots in the mapping, so
+that no distance limit applies to them.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 _HEADER = np.dtype([
     ("magic", "S4"), ("klass", "u1"), ("data", "u1"), ("pad", "V10"), ("type", "<u2"), ("machine", "<u2"),
-    ("version", "<u4"), ("entry", "<u8"), ("phoff", "<u8"), ("shoff", "<u8"), ("flags", "<u4"), ("ehsize", "<u2"),
-    ("phentsize", "<u2"), ("phnum", "<u2"), ("shentsize", "<u2"), ("shnum", "<u2"), ("shstrndx", "<u2"),
+    ("version", "<u4"), ("entry", "<u8"), ("phoff", "<u8"), ("shoff", "<u8"), ("flags", "<u4"),
+    ("ehsize", "<u2"), ("phentsize", "<u2"), ("phnum", "<u2"), ("shentsize", "<u2"), ("shnum", "<u2"),
+    ("shstrndx", "<u2"),
 ])  # fmt: skip
 _SECTION = np.dtype([
     ("name", "<u4"), ("type", "<u4"), ("flags", "<u8"), ("addr", "<u8"), ("offset", "<u8"), ("size", "<u8"),
@@ -40,12 +43,23 @@ _WEAK = 2
 # relocation type -> (width in bytes, relative to the place, through a slot, signed range, unsigned range)
 _ABS64, _PC32, _GOT32, _PLT32, _GOTPCREL, _ABS32, _ABS32S, _PC64 = 1, 2, 3, 4, 9, 10, 11, 24
 _GOTPCRELX, _REX_GOTPCRELX = 41, 42
-_WIDTH = {_ABS64: 8, _PC64: 8, _PC32: 4, _PLT32: 4, _GOTPCREL: 4, _GOTPCRELX: 4, _REX_GOTPCRELX: 4, _ABS32: 4, _ABS32S: 4}
+_WIDTH = {
+    _ABS64: 8,
+    _PC64: 8,
+    _PC32: 4,
+    _PLT32: 4,
+    _GOTPCREL: 4,
+    _GOTPCRELX: 4,
+    _REX_GOTPCRELX: 4,
+    _ABS32: 4,
+    _ABS32S: 4,
+}
 _RELATIVE = (_PC64, _PC32, _PLT32, _GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX)
 _THROUGH_SLOT = (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX)
 
 PAGE = mmap.PAGESIZE
-_SLOT = 16  # bytes of one slot: `jmp *[rip+2]`, two bytes of padding, the address; a reference to data uses the address
+# A slot: `jmp *[rip+2]`, two bytes of padding, the address.  A reference to data uses the address.
+_SLOT = 16
 _JUMP = bytes((0xFF, 0x25, 0x02, 0x00, 0x00, 0x00, 0x90, 0x90))
 
 
@@ -71,7 +85,8 @@ class _Section:
 
 @dataclass
 class ObjectFile:
-    """One parsed object: sections that occupy memory, symbols, relocations by the section that they apply to."""
+    """One parsed object: sections that occupy memory, symbols, relocations by the section that they apply
+    to."""
 
     label: str
     sections: list[_Section]
@@ -183,19 +198,27 @@ def _check(object_: ObjectFile, types: list[int]) -> None:
             raise ElfError(f"{label}: a relocation names a section or symbol that does not exist")
 
 
-# ------------------------------------------------------------------------------------------------------------- memory
+# ----------------------------------------------------------------------------------------------------- memory
 @functools.cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.mmap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    ]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return libc
 
 
 def map_memory(size: int, low: bool = False) -> int:
-    """Private zeroed pages; `low`: below 2 GiB.  Not owned by a Python object, so nothing unmaps it behind our back."""
+    """Private zeroed pages; `low`: below 2 GiB.  Not owned by a Python object, so nothing unmaps it behind
+    our back."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | (0x40 if low else 0)
     address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if address is None or address == ctypes.c_void_p(-1).value:
@@ -222,7 +245,9 @@ def _libm() -> ctypes.CDLL:
 class Image:
     """Loaded code: objects linked together into one mapping.  Close it when nothing runs in it any more."""
 
-    def __init__(self, objects: Sequence[ObjectFile], resolve: Callable[[str], int | None] = library_symbol) -> None:
+    def __init__(
+        self, objects: Sequence[ObjectFile], resolve: Callable[[str], int | None] = library_symbol
+    ) -> None:
         self._base, self._size = 0, 0
         self.symbols: Mapping[str, int] = {}
         globals_ = _global_symbols(objects)
@@ -255,7 +280,9 @@ class Image:
         slots = {key: starts[0] + i * _SLOT for key, i in wanted.items()}
         for (number, index), offset in slots.items():
             memory[offset : offset + 8] = np.frombuffer(_JUMP, np.uint8)
-            memory[offset + 8 : offset + 16] = np.frombuffer(values[number][index : index + 1].tobytes(), np.uint8)
+            memory[offset + 8 : offset + 16] = np.frombuffer(
+                values[number][index : index + 1].tobytes(), np.uint8
+            )
         for i, object_ in enumerate(objects):
             for target, rela in object_.relocations:
                 if object_.sections[target].offset >= 0:
@@ -316,11 +343,14 @@ def _wanted_slots(
 
 
 def _place(objects: Sequence[ObjectFile], slot_bytes: int) -> tuple[int, int, int, int]:
-    """Give every section its offset in the image; (start of slots, end of code, end of read-only, end of all)."""
+    """Give every section its offset in the image; (start of slots, end of code, end of read-only, end of
+    all)."""
     end, ends = 0, []
     for group in range(3):
         for object_ in objects:
-            members = [s for s in object_.sections if s.flags & _ALLOC and s.name != ".eh_frame" and s.group == group]
+            members = [
+                s for s in object_.sections if s.flags & _ALLOC and s.name != ".eh_frame" and s.group == group
+            ]
             for section in members:
                 section.offset = -(-end // section.align) * section.align
                 end = section.offset + section.size
@@ -412,7 +442,9 @@ def _goals(
     """What each relocation points at: the symbol, its slot's address word, or its slot's jump."""
     if kind in (_PC32, _PLT32, *_THROUGH_SLOT):
         word = 8 if kind in _THROUGH_SLOT else 0
-        chosen = {int(s): slots[number, int(s)] for s in np.unique(rows["symbol"]) if (number, int(s)) in slots}
+        chosen = {
+            int(s): slots[number, int(s)] for s in np.unique(rows["symbol"]) if (number, int(s)) in slots
+        }
         if chosen:
             direct = values.astype(np.int64)
             for index, offset in chosen.items():

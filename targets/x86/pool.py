@@ -1,8 +1,8 @@
 """The Python side of the thread pool: its state block, its worker threads, one pool per process.
 
-Design choice: a pool is immutable.  Another number of threads, or a forked child, gets a new state block with new
-workers; runs that still hold the old block finish on it, helped or not, because a caller never waits for a worker.
-Code and state are never unmapped: a worker may be inside until the process ends.
+Design choice: a pool is immutable.  Another number of threads, or a forked child, gets a new state block with
+new workers; runs that still hold the old block finish on it, helped or not, because a caller never waits for
+a worker. Code and state are never unmapped: a worker may be inside until the process ends.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .elf import Image, ObjectFile, map_memory
 LAUNCH = "hwsdk_pool_launch"
 _WIPE_ON_FORK = 18  # madvise
 
-# Cycles of the time-stamp counter (2-4 GHz).  A hand-off to a spinning worker costs about 0.2 us and moves the operands
-# between caches; waking a sleeper costs the caller tens of microseconds.
+# Cycles of the time-stamp counter (2-4 GHz).  A hand-off to a spinning worker costs about 0.2 us and moves
+# the operands between caches; waking a sleeper costs the caller tens of microseconds.
 SERIAL_BELOW = 10_000
 WAKE_ABOVE = 300_000
 SPIN = 150_000
@@ -36,7 +36,8 @@ _WORKERS, _STOP, _STARTED, _SERIAL, _WAKE, _SPIN, _SPIN_HOT, _SHARE = 384, 388, 
 
 @dataclass(frozen=True)
 class Pool:
-    """`state`: address of the state block, the context of the native verbs.  `workers`: threads beside the caller."""
+    """`state`: address of the state block, the context of the native verbs.  `workers`: threads beside the
+    caller."""
 
     state: int
     workers: int
@@ -75,7 +76,9 @@ def _start_threads(function: int, state: int, count: int) -> int:
     try:
         for started in range(count):
             handle = ctypes.c_ulong()
-            if libc.pthread_create(ctypes.byref(handle), None, ctypes.c_void_p(function), ctypes.c_void_p(state)):
+            if libc.pthread_create(
+                ctypes.byref(handle), None, ctypes.c_void_p(function), ctypes.c_void_p(state)
+            ):
                 return started
             libc.pthread_detach(handle)
         return count
@@ -120,7 +123,8 @@ _lock = threading.Lock()
 
 
 def install(code: bytes, object_: ObjectFile) -> PoolCode:
-    """The pool code of this process for this object: loaded once, shared by all artifacts that carry the same."""
+    """The pool code of this process for this object: loaded once, shared by all artifacts that carry the
+    same."""
     key = hashlib.sha256(code).hexdigest()
     with _lock:
         if key not in _installed:

@@ -1,8 +1,9 @@
-"""The port to this machine's own processor: memory of the process, code loaded from objects, tiles run by a thread pool.
+"""The port to this machine's own processor: memory of the process, code loaded from objects, tiles run by a
+thread pool.
 
-Design choice: nothing but the C library.  Objects are linked by `elf`, the pool is LLVM text that was compiled into the
-artifact (`pool.ll`), so running a model needs neither LLVM nor a C compiler.  The hot verbs of the C form are the pool's
-own functions; the others are the Python methods below.
+Design choice: nothing but the C library.  Objects are linked by `elf`, the pool is LLVM text that was
+compiled into the artifact (`pool.ll`), so running a model needs neither LLVM nor a C compiler.  The hot verbs
+of the C form are the pool's own functions; the others are the Python methods below.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _HUGE = 2 << 20  # pages that the system may use for large blocks
 _ADVISE_HUGE = 14  # madvise
 #: LLVM's names of features that /proc/cpuinfo calls otherwise (beside `.`, `-`, `_`)
 ALIASES = {
-    "bmi1": "bmi", "abm": "lzcnt", "pni": "sse3", "pclmulqdq": "pclmul", "lahf_lm": "sahf", "3dnowprefetch": "prfchw",
-    "sha_ni": "sha",
+    "bmi1": "bmi", "abm": "lzcnt", "pni": "sse3", "pclmulqdq": "pclmul", "lahf_lm": "sahf",
+    "3dnowprefetch": "prfchw", "sha_ni": "sha",
 }  # fmt: skip
 #: verb of the interface -> function of the pool
 _NATIVE = {
@@ -45,7 +46,11 @@ class HostPort(Ral):
         self._name = "host processor"
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.free.argtypes = [ctypes.c_void_p]
-        self._libc.posix_memalign.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_size_t]
+        self._libc.posix_memalign.argtypes = [
+            ctypes.POINTER(ctypes.c_void_p),
+            ctypes.c_size_t,
+            ctypes.c_size_t,
+        ]
         self._libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         self._blocks: dict[int, int] = {}  # address -> size
         self._modules: dict[int, Image | None] = {}  # None: nothing but the pool
@@ -81,7 +86,7 @@ class HostPort(Ral):
     def _workers(self) -> int:
         return 1 + self._pool_code.pool().workers if self._pool_code else threads.num_threads()
 
-    # ------------------------------------------------------------------------------------------------------- memory
+    # ------------------------------------------------------------------------------------------------- memory
     def alloc(self, size_bytes: int, align_bytes: int = 64) -> int:
         if size_bytes < 0 or align_bytes <= 0 or align_bytes & (align_bytes - 1):
             raise self._fail("alloc", f"{size_bytes} bytes aligned to {align_bytes}")
@@ -89,7 +94,9 @@ class HostPort(Ral):
             align_bytes = max(align_bytes, _HUGE)
         place = ctypes.c_void_p()
         too_large = size_bytes >= 1 << 47
-        if too_large or self._libc.posix_memalign(ctypes.byref(place), max(align_bytes, 64), max(size_bytes, 64)):
+        if too_large or self._libc.posix_memalign(
+            ctypes.byref(place), max(align_bytes, 64), max(size_bytes, 64)
+        ):
             raise self._fail("alloc", f"out of memory: {size_bytes} bytes")
         address = int(place.value or 0)
         if size_bytes >= 2 * _HUGE:
@@ -122,7 +129,7 @@ class HostPort(Ral):
         if size_bytes:
             ctypes.memset(destination, value, size_bytes)
 
-    # --------------------------------------------------------------------------------------------------------- code
+    # --------------------------------------------------------------------------------------------------- code
     def load(self, codes: Sequence[bytes]) -> int:
         try:
             objects = [(code, parse(code, f"object {i}")) for i, code in enumerate(codes)]
@@ -174,7 +181,8 @@ class HostPort(Ral):
         native.launch(native.context, kernel, grid, ctypes.addressof(words), len(args), work, stream)
 
     def c_struct(self) -> RalStruct:
-        """The C form: of this port's methods, with the pool's functions where the code that was loaded brings a pool."""
+        """The C form: of this port's methods, with the pool's functions where the code that was loaded brings
+        a pool."""
         pool = self._pool_code.pool() if self._pool_code else None
         key = pool.state if pool else 0
         if key not in self._structs:
@@ -211,4 +219,3 @@ def _cpuinfo() -> str:
         return Path("/proc/cpuinfo").read_text()
     except OSError:
         return ""
-

@@ -1,6 +1,8 @@
-"""A hand-made model for the tests of running: two kernels in LLVM text and the host program that launches them.
+"""A hand-made model for the tests of running: two kernels in LLVM text and the host program that launches
+them.
 
-    t[b, n] = x[b, n] * w[n]          two versions: `scale_wide` where n >= 8, else `scale_narrow`; one tile per row
+    u[b, n] = x[b, n] * w[n]          two versions: `scale_wide` where n >= 8, else `scale_narrow`
+    t[b, n] = u[b, n] * 2             the 2 is a constant array; one tile per row everywhere
     y[b] = sum over n of t[b, n]      one tile per row, accumulated in the worker's workspace
     shape = (b, n)                    a shape tensor
 """
@@ -116,7 +118,13 @@ def program(work: int = 0) -> HostProgram:
             HostBuffer("t", "f32", (b, n), "output", 2),
         ),
         launches=(
-            Launch("scale", (Version("scale_wide", b, ge(n, 8)), Version("scale_narrow", b)), ("u", "x", "w"), (n,), work),
+            Launch(
+                "scale",
+                (Version("scale_wide", b, ge(n, 8)), Version("scale_narrow", b)),
+                ("u", "x", "w"),
+                (n,),
+                work,
+            ),
             Launch("double", (Version("scale_wide", b),), ("t", "u", "two"), (n,), work),
             Launch("row_sum", (Version("row_sum", b, None, 4),), ("y", "t"), (n,), work),
         ),
