@@ -115,8 +115,8 @@ def _check(program: HostProgram, check: Check, shapes: Sequence[Shape], symbols:
         name = f" ({dim})" if not isinstance(dim, int) else ""
         reason = f" ({check.reason})" if check.reason else ""
         raise InputError(
-            f"input {spec.name!r}: dim {check.axis}{name} is {value}, {wrong}{reason}; shape {shapes[check.input]}, "
-            f"expected {shape_text(spec.shape)}"
+            f"input {spec.name!r}: dim {check.axis}{name} is {value}, {wrong}{reason}; "
+            f"shape {shapes[check.input]}, expected {shape_text(spec.shape)}"
         )
 
 

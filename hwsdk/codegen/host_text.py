@@ -53,7 +53,7 @@ _TEST = re.compile(r"(==|>=|<=|%) ")
 
 
 # ------------------------------------------------------------------------------------------------------ print
-def print_host(program: HostProgram) -> str:
+def print_program(program: HostProgram) -> str:
     """The text of a program."""
     lines = ["host"]
     lines += [f"  input {_tensor(s)}" for s in program.inputs]
@@ -98,7 +98,7 @@ def _version(v: Version) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- read
-def parse_host(text: str) -> HostProgram:
+def parse_program(text: str) -> HostProgram:
     """The program of a text; CodegenError with the line that cannot be read."""
     reader = _Reader()
     for number, line in enumerate(text.splitlines(), 1):
