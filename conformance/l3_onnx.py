@@ -1,6 +1,6 @@
 """L3, second half: the node tests of the onnx package, with their static dims made symbolic.
 
-Design choice: one dim of one input is one symbol, so nothing is known beforehand about which dims are equal; the graph's
+Design choice: one dim of one input is one symbol, so nothing is known beforehand about which dims are equal; the graph
 constraints must find that out.  Inputs that say a shape (their value decides an output's rank or dims) are given as
 constants, as every model has them, when the model cannot be imported otherwise.
 """
@@ -93,7 +93,7 @@ def symbolic(model: Any, constants: dict[str, Array] | None = None) -> Any:
     made.graph.input.extend(kept)
     for number, value in enumerate(made.graph.input):
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.WhichOneof("value") == "dim_value":
+            if dim.dim_value > 1:  # a size of 1 may be there to broadcast, which is static
                 dim.dim_param = f"s{number}_{axis}"
     for value in made.graph.output:
         value.type.tensor_type.ClearField("shape")
