@@ -408,8 +408,11 @@ class StagedContraction:
 
         acc = Slot(View("acc", (row, first)), self.op.dtypes[2])
         program = VectorProgram(self.chip, self.namer, lanes, source, {"acc": acc})
-        slot = acc if self.flat.finish is None else program.full(self.flat.finish)
-        program.moved_out(self.kernel.outputs[0].dtype, slot, View("ct", (0, row, first)))
+        target = View("ct", (0, row, first))
+        if self.flat.finish is None:
+            program.moved_out(self.kernel.outputs[0].dtype, acc, target)
+        else:
+            program.stored(self.flat.finish, target)
         return program
 
     # -------------------------------------------------------------------------------------------------- kernel

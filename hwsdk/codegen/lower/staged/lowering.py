@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Kernel, Tensor
+from hwsdk.codegen.loop_ir import Load, Ref
 from hwsdk.codegen.lower.library import lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.map import lower_map
@@ -18,8 +19,9 @@ from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
 from hwsdk.codegen.lower.staged.program import NotVector
 from hwsdk.codegen.lower.staged.rows import RowsLowering
 from hwsdk.codegen.lower.window import lower_window
+from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.codegen.planner import Contraction, Range, plan
-from hwsdk.graph.dims import Dim, Ranges, evaluate, free_symbols
+from hwsdk.graph.dims import Dim, Ranges, evaluate, free_symbols, sym
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Target
 
@@ -82,6 +84,18 @@ class StagedLowering:
         op = self._matrix(operand, block.accumulator or operand)
         if op is None:
             raise NotVector(f"no matrix intrinsic takes {operand} at precision {self.precision or operand}")
+        try:
+            return self._tiled(kernel, op)
+        except NotVector as reason:
+            if block.finish is None:
+                raise
+            self.refused[f"{kernel.name}_finish"] = str(reason)
+        bare, finish = _split_finish(kernel)
+        self.extra.append(bare.outputs[0])
+        return [*self._tiled(bare, op), *self._maps(finish)]
+
+    def _tiled(self, kernel: Kernel, op: MatrixOp) -> list[Lowered]:
+        """Tiles for one matrix intrinsic, and the kernels that lay its operands out."""
         lowering = StagedContraction(kernel, self.chip, self.scalar, self.ranges, self.level, op, self.constants)
         rows, columns, depth = (self._extent(e) for e in lowering.typical)
         problem = Contraction(
@@ -113,3 +127,25 @@ class StagedLowering:
         return Range(1, None, (max(1, int(evaluate(extent, likely))),))
 
 
+
+
+def _split_finish(kernel: Kernel) -> tuple[Kernel, Kernel]:
+    """The bare contraction into a buffer of its accumulator's dtype, and its epilogue as a map."""
+    block = kernel.blocks[0]
+    dtype = block.accumulator or block.value.dtype
+    shape = tuple(i.extent for i in block.parallel)
+    total = Tensor(f"{kernel.name}.total", dtype, shape)
+    index = tuple(sym(i.name) for i in block.parallel)
+    bare = replace(block, output=total.name, index=index, finish=None, lets=())
+    acc = Load(dtype, total.name, index)
+    assert block.finish is not None
+    value = Rewriter(value=lambda v: acc if isinstance(v, Ref) and v.name == "acc" else None)(block.finish)
+    epilogue = replace(block, iters=block.parallel, value=value, combiner=None, accumulator=None, finish=None)
+    read = {x.buffer for x in loads(value, *(x.value for x in block.lets))}
+    inside = {x.buffer for x in loads(block.value)}
+    inputs = tuple(t for t in kernel.inputs if t.name in inside)
+    rest = (*(t for t in kernel.inputs if t.name in read), total)
+    return (
+        replace(kernel, blocks=(bare,), inputs=inputs, outputs=(total,)),
+        replace(kernel, name=f"{kernel.name}_finish", kind="map", blocks=(epilogue,), inputs=rest),
+    )

@@ -181,6 +181,14 @@ class VectorProgram:
                 return slot
         raise NotVector(f"no intrinsic moves {dtype} from {self.chip.scratch.name} to {place}")
 
+    def stored(self, value: Value, target: View) -> None:
+        """Compute a value and put it into a staged buffer of its dtype; the move may do the last conversion."""
+        inner = value.x if isinstance(value, Cast) and value.mode == "value" else value
+        if isinstance(value, Const) and (value.dtype, self.chip.scratch.name, "f32", self.chip.vectors.name) in self.chip.move:
+            inner = Const("f32", float(value.value))
+        direct = (value.dtype, self.chip.scratch.name, inner.dtype, self.chip.vectors.name) in self.chip.move
+        self.moved_out(value.dtype, self.full(inner if direct else value), target)
+
     def moved_out(self, dtype: str, value: Slot, target: View) -> None:
         """Elements of the vector place to a staged buffer of `dtype`."""
         op = self.chip.move.get((dtype, self.chip.scratch.name, value.dtype, self.chip.vectors.name))

@@ -211,11 +211,10 @@ class RowsLowering:
         var, first, lanes = self._strip(length)
         program = self._program(first, lanes, half)
         name = self.names[f.block.output]
-        slot = program.full(f.value)
         if f.block.output in self.temps:
-            program.out.append(self._same(slot, View(name, (first,)), program))
+            program.out.append(self._same(program.full(f.value), View(name, (first,)), program))
         else:
-            program.moved_out(f.value.dtype, slot, View(f"out_{name}", (half, 0, first)))
+            program.stored(f.value, View(f"out_{name}", (half, 0, first)))
         return [For(var, ceildiv(length, self.chip.lanes), tuple(program.out))]
 
     def _same(self, slot: Slot, target: View, program: VectorProgram) -> Stmt:
