@@ -1,6 +1,8 @@
-"""From lowered kernels to the host program: which buffer lives where, what is packed, what is launched with what.
+"""From lowered kernels to the host program: which buffer lives where, what is packed, what is launched with
+what.
 
-Design choice: kernels are compared by their text; launches that differ only in their operands share one compiled kernel.
+Design choice: kernels are compared by their text; launches that differ only in their operands share one
+compiled kernel.
 """
 
 from __future__ import annotations
@@ -32,8 +34,12 @@ class Assembled:
     symbol_of: Mapping[str, str]  # name of a lowered kernel -> name of the compiled kernel that it shares
 
 
-def assemble(graph: Graph, lowered: Sequence[Lowered], extra: Sequence[Tensor], workspace: Mapping[str, Index]) -> Assembled:
-    """`extra`: buffers between kernels that are no graph values.  `workspace`: bytes per worker by kernel name."""
+def assemble(
+    graph: Graph, lowered: Sequence[Lowered], extra: Sequence[Tensor], workspace: Mapping[str, Index]
+) -> Assembled:
+    """`extra`: buffers between kernels that are no graph values.  `workspace`: bytes per worker by kernel
+    name.
+    """
     return _Assembler(graph, lowered, extra, workspace).run()
 
 
@@ -52,7 +58,13 @@ def distinct(lowered: Sequence[Lowered]) -> tuple[tuple[LoopKernel, ...], dict[s
 
 
 class _Assembler:
-    def __init__(self, graph: Graph, lowered: Sequence[Lowered], extra: Sequence[Tensor], workspace: Mapping[str, Index]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        lowered: Sequence[Lowered],
+        extra: Sequence[Tensor],
+        workspace: Mapping[str, Index],
+    ) -> None:
         self.graph, self.lowered, self.workspace = graph, lowered, workspace
         self.extra = {t.name: t for t in extra}
         self.constants: list[Array] = []
@@ -99,11 +111,15 @@ class _Assembler:
         return tuple(out)
 
     def _constant(self, name: str, packing: Packing | None) -> str:
-        key = name if packing is None else f"{name}#{hashlib.sha256(repr((packing.shape, str(packing.source), str(packing.inside))).encode()).hexdigest()[:8]}"
+        key = name
+        if packing is not None:
+            text = repr((packing.shape, str(packing.source), str(packing.inside), packing.dtype))
+            key = f"{name}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
         if key not in self.buffers:
             array = self.graph.constants[name]
             array = array if packing is None else pack(array, packing)
-            self._add(key, self.graph.values[name].dtype, tuple(array.shape), "constant", len(self.constants))
+            kind = self.graph.values[name].dtype if packing is None else packing.dtype
+            self._add(key, kind, tuple(array.shape), "constant", len(self.constants))
             self.constants.append(array)
         return key
 
@@ -119,7 +135,9 @@ class _Assembler:
         items = []
         for name in first:
             info = self.extra.get(name) or self.graph.values[name]
-            items.append(Life(name, product(info.shape) * dtype(info.dtype).size_bytes, first[name], last[name]))
+            items.append(
+                Life(name, product(info.shape) * dtype(info.dtype).size_bytes, first[name], last[name])
+            )
         plan = plan_arena(items, self.graph.constraints.ranges)
         for name in first:
             info = self.extra.get(name) or self.graph.values[name]
@@ -152,7 +170,9 @@ class _Assembler:
                 low, high = constraints.ranges.get(str(d), (0, None))
                 multiple = constraints.multiples.get(str(d))
                 if low or high is not None or multiple:
-                    out.append(Check(number, axis, low=low, high=high, multiple=multiple, reason=f"range of {d}"))
+                    out.append(
+                        Check(number, axis, low=low, high=high, multiple=multiple, reason=f"range of {d}")
+                    )
         return tuple(out)
 
 

@@ -1,8 +1,8 @@
 """From a region of the graph to a kernel: iteration spaces with scalar bodies.
 
-Design choice: every block iterates over the dims of the value that it writes, and everything else is pulled in by
-`inline.Inliner`.  Div and mod that reshapes leave on an iter are removed by splitting that iter, so that accesses are
-affine whenever the model's shapes allow it.
+Design choice: every block iterates over the dims of the value that it writes, and everything else is pulled
+in by `inline.Inliner`.  Div and mod that reshapes leave on an iter are removed by splitting that iter, so
+that accesses are affine whenever the model's shapes allow it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,25 @@ from hwsdk.graph.dims import Range, Ranges, sym
 from hwsdk.graph.graph import Graph, Node
 
 TRANSCENDENTAL = frozenset(
-    "exp exp2 expm1 log log2 log1p tanh erf sin cos tan asin acos atan sinh cosh asinh acosh atanh pow atan2".split()
+    (
+        *(
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log1p",
+            "pow",
+            "erf",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "tanh",
+        ),
+        *("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2"),
+    )
 )
 TEMPORARY_COST = 4  # scalar operations and loads above which a row value is kept instead of computed again
 
@@ -39,7 +57,9 @@ def build_kernel(graph: Graph, region: Region, memory: frozenset[str], name: str
     return split_kernel(builder.build(), builder.ranges)
 
 
-def space(shape: Sequence[Index], prefix: str, kind: str = "parallel") -> tuple[tuple[Iter, ...], tuple[Index, ...]]:
+def space(
+    shape: Sequence[Index], prefix: str, kind: str = "parallel"
+) -> tuple[tuple[Iter, ...], tuple[Index, ...]]:
     """Iters over a shape and the index they give; extents of 1 need no iter."""
     iters = tuple(Iter(f"{prefix}{a}", e, kind) for a, e in enumerate(shape) if e != 1)
     return iters, tuple(0 if e == 1 else sym(f"{prefix}{a}") for a, e in enumerate(shape))
@@ -117,29 +137,51 @@ class _Builder:
             target = tuple(i + offset if a == axis else i for a, i in enumerate(index))
             blocks.append(
                 Block(
-                    f"{node.outputs[0]}.{position}", iters, node.outputs[0], target, inliner.element(source, index),
+                    f"{node.outputs[0]}.{position}",
+                    iters,
+                    node.outputs[0],
+                    target,
+                    inliner.element(source, index),
                     tuple(inliner.lets),
                 )
             )
             offset = offset + shape[axis]
         return blocks
 
-    # ---------------------------------------------------------------------------- contraction, window: one anchor
+    # ------------------------------------------------------------------------ contraction, window: one anchor
     def _anchored(self, anchor: Node) -> Block:
         core, result = anchor.outputs[0], self.region.outputs[0]
         iters, index = space(self.graph.values[result].shape, "i")
         inliner = self._inliner((self.memory | {core}) - ({result} if result != core else set()), iters)
-        finish = inliner.element(result, index) if result != core else Load(self.graph.values[core].dtype, core, index)
+        finish = (
+            inliner.element(result, index)
+            if result != core
+            else Load(self.graph.values[core].dtype, core, index)
+        )
         uses = [x for x in loads(finish, *(x.value for x in inliner.lets)) if x.buffer == core]
         at = uses[0].index
         if any(u.index != at for u in uses):
-            raise CodegenError(f"node {anchor.name}: its result is used at several positions in one fused region")
-        rules = {"dot_general": self._dot, "conv": self._conv, "reduce": self._reduce, "reduce_window": self._pool}
+            raise CodegenError(
+                f"node {anchor.name}: its result is used at several positions in one fused region"
+            )
+        rules = {
+            "dot_general": self._dot,
+            "conv": self._conv,
+            "reduce": self._reduce,
+            "reduce_window": self._pool,
+        }
         reduce, value, combiner, accumulator = rules[anchor.op](anchor, at, iters)
         finish = Rewriter(value=lambda v: self._as_result(v, core, accumulator))(finish)
         plain = isinstance(finish, Ref)
         return Block(
-            core, (*iters, *reduce), result, index, value, tuple(inliner.lets) + tuple(self._lets), combiner, accumulator,
+            core,
+            (*iters, *reduce),
+            result,
+            index,
+            value,
+            tuple(inliner.lets) + tuple(self._lets),
+            combiner,
+            accumulator,
             None if plain else finish,
         )
 
@@ -163,7 +205,9 @@ class _Builder:
     def _lets(self) -> list:  # type: ignore[type-arg]
         return self.__dict__.setdefault("_collected", [])
 
-    def _dot(self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]) -> tuple[tuple[Iter, ...], Value, str, str]:
+    def _dot(
+        self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]
+    ) -> tuple[tuple[Iter, ...], Value, str, str]:
         a, b = node.inputs
         shapes = [self.graph.values[n].shape for n in (a, b)]
         batch, contract = node.attrs["batch"], node.attrs["contract"]
@@ -201,7 +245,9 @@ class _Builder:
         out = self.graph.values[node.outputs[0]].dtype
         return "i32" if operand in ("i8", "u8") and out == "i32" else out if out != "bool" else operand
 
-    def _conv(self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]) -> tuple[tuple[Iter, ...], Value, str, str]:
+    def _conv(
+        self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]
+    ) -> tuple[tuple[Iter, ...], Value, str, str]:
         x, w = node.inputs
         shape, weights = self.graph.values[x].shape, self.graph.values[w].shape
         rank = len(shape) - 2
@@ -222,7 +268,9 @@ class _Builder:
             i = at[1 + d] * node.attrs["strides"][d] + taps[d] * node.attrs["dilations"][d] - low
             if low != 0 or node.attrs["high"][d] != 0:
                 more = inliner.inside(i, 0, shape[1 + d])
-                guard = more if guard is None else guard if more is None else Binary("bool", "and", guard, more)
+                guard = (
+                    more if guard is None else guard if more is None else Binary("bool", "and", guard, more)
+                )
             index.append(i)
         outputs = weights[-1] // groups if groups != 1 else weights[-1]
         group: Index = 0 if groups == 1 else at[-1] // outputs
@@ -234,19 +282,27 @@ class _Builder:
         accumulator = self._accumulator(node, left.dtype)
         return tuple(reduce), _product(left, right, accumulator), "sum", accumulator
 
-    def _reduce(self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]) -> tuple[tuple[Iter, ...], Value, str, str]:
+    def _reduce(
+        self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]
+    ) -> tuple[tuple[Iter, ...], Value, str, str]:
         source = node.inputs[0]
         shape = self.graph.values[source].shape
         axes = set(node.attrs["axes"])
-        rest = iter(at) if not node.attrs.get("keepdims") else iter(i for a, i in enumerate(at) if a not in axes)
+        rest = (
+            iter(at) if not node.attrs.get("keepdims") else iter(i for a, i in enumerate(at) if a not in axes)
+        )
         reduce = tuple(Iter(f"k{a}", e, "reduce") for a, e in enumerate(shape) if a in axes and e != 1)
-        index = tuple((0 if e == 1 else sym(f"k{a}")) if a in axes else next(rest) for a, e in enumerate(shape))
+        index = tuple(
+            (0 if e == 1 else sym(f"k{a}")) if a in axes else next(rest) for a, e in enumerate(shape)
+        )
         value = self._operand(source, index, (*iters, *reduce), False)
         accumulator = "f32" if value.dtype in ("f16", "bf16") else value.dtype
         value = value if value.dtype == accumulator else Cast(accumulator, value)
         return reduce, value, node.attrs["kind"], accumulator
 
-    def _pool(self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]) -> tuple[tuple[Iter, ...], Value, str, str]:
+    def _pool(
+        self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]
+    ) -> tuple[tuple[Iter, ...], Value, str, str]:
         source = node.inputs[0]
         shape = self.graph.values[source].shape
         window = node.attrs["window"]
@@ -260,7 +316,9 @@ class _Builder:
             i = at[a] * node.attrs["strides"][a] + tap * node.attrs["dilations"][a] - node.attrs["low"][a]
             if node.attrs["low"][a] != 0 or node.attrs["high"][a] != 0:
                 more = inliner.inside(i, 0, e)
-                guard = more if guard is None else guard if more is None else Binary("bool", "and", guard, more)
+                guard = (
+                    more if guard is None else guard if more is None else Binary("bool", "and", guard, more)
+                )
             index.append(i)
         value = inliner.element(source, tuple(index), guard)
         self._lets.extend(inliner.lets)
@@ -269,7 +327,9 @@ class _Builder:
         if guard is not None and node.attrs["kind"] != "sum":
             from hwsdk.codegen.loop_ir import Select
 
-            value = Select(accumulator, guard, value, Const(accumulator, neutral(node.attrs["kind"], accumulator)))
+            value = Select(
+                accumulator, guard, value, Const(accumulator, neutral(node.attrs["kind"], accumulator))
+            )
         return reduce, value, node.attrs["kind"], accumulator
 
     # -------------------------------------------------------------------------------------------------- rows
@@ -281,8 +341,9 @@ class _Builder:
         return self._kernel(blocks, set(roots) - set(self.region.outputs))
 
     def _row_roots(self, full: tuple[Index, ...], axes: tuple[int, ...]) -> list[str]:
-        """Values that get a block of their own, in order: reductions, statistics that are broadcast, outputs, and
-        row-long values that several blocks would compute at a cost."""
+        """Values that get a block of their own, in order: reductions, statistics that are broadcast, outputs,
+        and row-long values that several blocks would compute at a cost.
+        """
         members = [self._node(n) for n in self.region.nodes]
         order = {o: i for i, n in enumerate(self.graph.nodes) for o in n.outputs}
         roots = {o for m in members if m.op == "reduce" for o in m.outputs} | set(self.region.outputs)
@@ -292,7 +353,9 @@ class _Builder:
             grows = m.op in INDEX_OPS and squeeze(self.graph.values[m.outputs[0]].shape) == size
             if grows and squeeze(self.graph.values[source].shape) != size and source not in self.memory:
                 producer = self.graph.producer(source)
-                while producer is not None and producer.op in INDEX_OPS and producer.name in self.region.nodes:
+                while (
+                    producer is not None and producer.op in INDEX_OPS and producer.name in self.region.nodes
+                ):
                     source = producer.inputs[0]
                     producer = self.graph.producer(source)
                 if producer is not None and producer.name in self.region.nodes:
@@ -303,9 +366,13 @@ class _Builder:
                 for value in self._computed_in(root, roots):
                     counts[value] = counts.get(value, 0) + 1
             shared = [
-                v for v, c in counts.items()
-                if c > 1 and v not in roots and squeeze(self.graph.values[v].shape) == size
-                and self._cost(v, roots) > TEMPORARY_COST and self._is_arithmetic(v)
+                v
+                for v, c in counts.items()
+                if c > 1
+                and v not in roots
+                and squeeze(self.graph.values[v].shape) == size
+                and self._cost(v, roots) > TEMPORARY_COST
+                and self._is_arithmetic(v)
             ]
             if not shared:
                 return sorted(roots, key=lambda v: order[v])
@@ -339,7 +406,9 @@ class _Builder:
             total += sum(i in self.memory and i not in self.graph.constants for i in node.inputs)
         return total
 
-    def _row_block(self, root: str, full: tuple[Index, ...], axes: tuple[int, ...], roots: list[str]) -> Block:
+    def _row_block(
+        self, root: str, full: tuple[Index, ...], axes: tuple[int, ...], roots: list[str]
+    ) -> Block:
         node = self.graph.producer(root)
         assert node is not None
         rows = [Iter(f"p{a}", e) for a, e in enumerate(full) if e != 1 and a not in axes]
@@ -356,7 +425,17 @@ class _Builder:
             finish = None if accumulator == out.dtype else Cast(out.dtype, Ref(accumulator, "acc"))
             value = value if value.dtype == accumulator else Cast(accumulator, value)
             where = self._row_index(out.shape, rows)
-            return Block(root, (*rows, *reduce), root, where, value, tuple(inliner.lets), node.attrs["kind"], accumulator, finish)
+            return Block(
+                root,
+                (*rows, *reduce),
+                root,
+                where,
+                value,
+                tuple(inliner.lets),
+                node.attrs["kind"],
+                accumulator,
+                finish,
+            )
         shape = self.graph.values[root].shape
         whole = squeeze(shape) == squeeze(full)
         iters = [*rows, *inner] if whole else rows
@@ -373,7 +452,9 @@ class _Builder:
     # ----------------------------------------------------------------------------------------------- library
     def _library(self, node: Node) -> Kernel:
         inputs = tuple(self._tensor(i) for i in dict.fromkeys(node.inputs))
-        return Kernel(self.name, "library", (), inputs, tuple(map(self._tensor, node.outputs)), (), self.region.nodes)
+        return Kernel(
+            self.name, "library", (), inputs, tuple(map(self._tensor, node.outputs)), (), self.region.nodes
+        )
 
 
 def neutral(combiner: str, dtype: str) -> float | int | bool:
@@ -397,6 +478,3 @@ def _product(left: Value, right: Value, accumulator: str) -> Value:
     a = left if left.dtype == accumulator else Cast(accumulator, left)
     b = right if right.dtype == accumulator else Cast(accumulator, right)
     return Binary(accumulator, "mul", a, b)
-
-
-

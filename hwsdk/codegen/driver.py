@@ -1,7 +1,7 @@
 """The compiler: graph in, kernels and host program out.
 
-Design choice: one straight line of stages, each of which leaves its result in `Compilation`, so that `dump` and `explain`
-show exactly what was compiled and nothing is computed twice.
+Design choice: one straight line of stages, each of which leaves its result in `Compilation`, so that `dump`
+and `explain` show exactly what was compiled and nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Compilation:
-    """Everything that compiling one graph for one target decided.  `ir`: text per kernel, empty for interpreted targets."""
+    """Everything that compiling one graph for one target decided.  `ir`: text per kernel, empty for
+    interpreted targets.
+    """
 
     graph: Graph
     target: Target
@@ -51,7 +53,9 @@ Progress = Callable[[str, int, int], None]
 def silent(_stage: str, _done: int, _total: int) -> None: ...
 
 
-def compile_graph(graph: Graph, target: Target, options: Options | None = None, progress: Progress = silent) -> Compilation:
+def compile_graph(
+    graph: Graph, target: Target, options: Options | None = None, progress: Progress = silent
+) -> Compilation:
     """All stages up to text.  Raises UnsupportedError, PlanError or CodegenError."""
     options = options or Options()
     graph = optimise(graph)
@@ -85,7 +89,9 @@ def build_kernels(graph: Graph) -> tuple[Partition, tuple[Kernel, ...]]:
         wanted: set[str] = set()
         for number, region in enumerate(cut.regions):
             try:
-                kernels.append(build_kernel(graph, region, cut.materialised, f"k{number}_{region.kind}", ranges))
+                kernels.append(
+                    build_kernel(graph, region, cut.materialised, f"k{number}_{region.kind}", ranges)
+                )
             except Demand as demand:
                 wanted |= demand.values
         if not wanted:
@@ -105,7 +111,9 @@ def lower_kernels(
         case "simd":
             lowering = SimdLowering(target, graph, ranges)
         case "sequential":
-            lowering = StagedLowering(target, graph, ranges, options.precision or target.codegen.default_precision)
+            lowering = StagedLowering(
+                target, graph, ranges, options.precision or target.codegen.default_precision
+            )
         case model:
             raise PlanError(f"target {target.name}: codegen.model {model} has no lowering yet")
     out: list[Lowered] = []
@@ -119,6 +127,6 @@ def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[dict[str, str], d
     """LLVM text of each kernel and the workspace that it needs per worker."""
     from hwsdk.codegen.llvm_emit import emit_kernel, workspace_bytes
 
-    return {k.name: emit_kernel(k, target) for k in loops}, {k.name: workspace_bytes(k, target) for k in loops}
-
-
+    return {k.name: emit_kernel(k, target) for k in loops}, {
+        k.name: workspace_bytes(k, target) for k in loops
+    }

@@ -1,11 +1,12 @@
 """Fusion: the graph cut into regions, each of which becomes one kernel.
 
-Design choice: regions grow forward from *anchors* (contractions first, then reductions over rows, then windows), and
-everything that is left is pulled into its users when their blocks are built.  A region may take a node only when none
-of the node's other inputs depends on the region by a way outside of it, so the kernels always have an order.
+Design choice: regions grow forward from *anchors* (contractions first, then reductions over rows, then
+windows), and everything that is left is pulled into its users when their blocks are built.  A region may take
+a node only when none of the node's other inputs depends on the region by a way outside of it, so the kernels
+always have an order.
 
-Laws: a value is materialised when it leaves its region; when a kernel needs it in memory; or when several kernels
-would compute it again at a cost.  Shape ops never are, unless someone outside asks for them.
+Laws: a value is materialised when it leaves its region; when a kernel needs it in memory; or when several
+kernels would compute it again at a cost.  Shape ops never are, unless someone outside asks for them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ STREAMING_REDUCTIONS = frozenset({"sum", "max", "min", "prod", "any", "all"})
 
 @dataclass(frozen=True)
 class Region:
-    """kind as in `blocks.Kernel`.  nodes in graph order, the anchor among them; outputs are materialised values."""
+    """kind as in `blocks.Kernel`.  nodes in graph order, the anchor among them; outputs are materialised
+    values.
+    """
 
     kind: str
     anchor: str
@@ -34,7 +37,9 @@ class Region:
 
 @dataclass(frozen=True)
 class Partition:
-    """Regions in execution order; `materialised`: every value that exists in memory (inputs and constants included)."""
+    """Regions in execution order; `materialised`: every value that exists in memory (inputs and constants
+    included).
+    """
 
     regions: tuple[Region, ...]
     materialised: frozenset[str]
@@ -109,7 +114,9 @@ class _Partitioner:
             out = self.graph.values[user.outputs[0]].shape
             if user.op == "reshape":
                 return _same_rows(shape, out)
-            return user.op in ELEMENTWISE and squeeze(out)[-1:] == squeeze(shape)[-1:] and _same_rows(shape, out)
+            return (
+                user.op in ELEMENTWISE and squeeze(out)[-1:] == squeeze(shape)[-1:] and _same_rows(shape, out)
+            )
 
         members = self._grow(node, accept)
         while len(members) > 1 and not self._closed(members):
@@ -126,13 +133,21 @@ class _Partitioner:
         def accept(user: Node) -> bool:
             out = self.graph.values[user.outputs[0]].shape
             if is_row_reduction(self.graph, user):
-                return self.graph.values[user.inputs[0]].shape == full and reduced_axes(self.graph, user) == axes
+                return (
+                    self.graph.values[user.inputs[0]].shape == full and reduced_axes(self.graph, user) == axes
+                )
             if user.op in ("broadcast_in_dim", "reshape"):
-                return squeeze(out) in (row, squeeze(full)) and (user.op == "reshape" or out == full or squeeze(out) == row)
+                return squeeze(out) in (row, squeeze(full)) and (
+                    user.op == "reshape" or out == full or squeeze(out) == row
+                )
             return user.op in ELEMENTWISE and (out == full or squeeze(out) == row)
 
         members = self._grow(node, accept)
-        while members[-1].op in INDEX_OPS and members[-1].name != node.name and self._unused(members[-1], members):
+        while (
+            members[-1].op in INDEX_OPS
+            and members[-1].name != node.name
+            and self._unused(members[-1], members)
+        ):
             members.pop()
         members = [m for m in members if m.op not in INDEX_OPS or not self._unused(m, members)]
         outputs = self._escaping(members)
@@ -176,7 +191,11 @@ class _Partitioner:
         names = {m.name for m in members}
         for m in members[:-1]:
             for out in m.outputs:
-                if out in self.public or out in self.extra or any(u.name not in names for u in self.graph.users(out)):
+                if (
+                    out in self.public
+                    or out in self.extra
+                    or any(u.name not in names for u in self.graph.users(out))
+                ):
                     return False
         return len(members[-1].outputs) == 1
 
@@ -190,14 +209,24 @@ class _Partitioner:
         found: list[str] = []
         for m in members:
             for out in m.outputs:
-                leaves = out in self.public or out in self.extra or any(u.name not in names for u in self.graph.users(out))
+                leaves = (
+                    out in self.public
+                    or out in self.extra
+                    or any(u.name not in names for u in self.graph.users(out))
+                )
                 if leaves:
-                    shown = out
-                    while out not in self.public and out not in self.extra and self.graph.producer(shown).op in INDEX_OPS:  # type: ignore[union-attr]
-                        shown = self.graph.producer(shown).inputs[0]  # type: ignore[union-attr]
+                    shown = out if out in self.public | self.extra else self._shown(out)
                     if shown not in found:
                         found.append(shown)
         return tuple(f for f in found if (p := self.graph.producer(f)) is not None and p.name in names)
+
+    def _shown(self, value: str) -> str:
+        """The value whose elements a chain of shape ops shows."""
+        node = self.graph.producer(value)
+        while node is not None and node.op in INDEX_OPS:
+            value = node.inputs[0]
+            node = self.graph.producer(value)
+        return value
 
     # ------------------------------------------------------------------------------------------------- maps
     def _maps(self) -> None:
@@ -238,14 +267,17 @@ class _Partitioner:
         """Is there arithmetic (not just indexing) between the value and memory?"""
         return node.op in ELEMENTWISE and node.op not in ("cast", "bitcast")
 
+    def _shape(self, node: Node) -> tuple[Dim, ...]:
+        return self.graph.values[node.outputs[0]].shape
+
     def _reread(self, node: Node) -> bool:
         """Arithmetic whose every element would be computed again for each copy that a broadcast makes."""
         if not self._costly(node):
             return False
         for user in self.graph.users(node.outputs[0]):
-            if user.op == "broadcast_in_dim" and user.name not in self.region_of:
-                if squeeze(self.graph.values[user.outputs[0]].shape) != squeeze(self.graph.values[node.outputs[0]].shape):
-                    return True
+            inlined = user.op == "broadcast_in_dim" and user.name not in self.region_of
+            if inlined and squeeze(self._shape(user)) != squeeze(self._shape(node)):
+                return True
         return False
 
     # ------------------------------------------------------------------------------------------------ order
@@ -282,14 +314,14 @@ class _Partitioner:
                 stack.append((i, True))
                 stack.extend((j, False) for j in sorted(reads[i], reverse=True) if j not in placed)
 
-        first = sorted(range(len(self.regions)), key=lambda i: min(self.order[n] for n in self.regions[i].nodes))
+        first = sorted(
+            range(len(self.regions)), key=lambda i: min(self.order[n] for n in self.regions[i].nodes)
+        )
         for i in first:
             visit(i)
         return tuple(self.regions[i] for i in done)
 
-    def _sources(
-        self, value: str, memory: set[str], maker: dict[str, int], own: frozenset[str]
-    ) -> set[int]:
+    def _sources(self, value: str, memory: set[str], maker: dict[str, int], own: frozenset[str]) -> set[int]:
         found: set[int] = set()
         stack, seen = [value], {value}
         while stack:
@@ -308,7 +340,9 @@ class _Partitioner:
 
 
 def _depthwise(graph: Graph, node: Node) -> bool:
-    return node.op == "conv" and node.attrs.get("groups", 1) > 1 and graph.values[node.inputs[1]].shape[-2] == 1
+    return (
+        node.op == "conv" and node.attrs.get("groups", 1) > 1 and graph.values[node.inputs[1]].shape[-2] == 1
+    )
 
 
 def _same_rows(shape: tuple[Dim, ...], out: tuple[Dim, ...]) -> bool:

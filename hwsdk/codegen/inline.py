@@ -1,8 +1,9 @@
 """One element of a graph value as an expression over what is already in memory.
 
-Design choice: pull, not push.  A region is built by asking for the element of its result at a symbolic index; every
-shape op on the way only rewrites the index, every elementwise op adds one scalar operation, and the walk stops at
-*leaves*: values that are materialised.  So layout ops cost nothing and need no code of their own below the graph.
+Design choice: pull, not push.  A region is built by asking for the element of its result at a symbolic index;
+every shape op on the way only rewrites the index, every elementwise op adds one scalar operation, and the
+walk stops at *leaves*: values that are materialised.  So layout ops cost nothing and need no code of their
+own below the graph.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from hwsdk.graph.dims import Expr, Ranges, bounds, floordiv, maximum, minimum, m
 from hwsdk.graph.graph import Graph, Node
 from hwsdk.graph.scalar import SCALAR
 
-
 INDEX_OPS = frozenset(
-    "broadcast_in_dim reshape transpose slice reverse pad iota full dims gather gather_elements gather_nd".split()
+    (
+        *("broadcast_in_dim", "reshape", "transpose", "slice", "reverse", "pad", "iota", "full", "dims"),
+        *("gather", "gather_elements", "gather_nd"),
+    )
 )
 ELEMENTWISE = frozenset({*SCALAR, "select", "cast", "bitcast"})
 
@@ -70,7 +73,9 @@ def both(a: Value | None, b: Value | None) -> Value | None:
 class Inliner:
     """Builds the value of one block.  `lets` collects the integers that gathers read, in order of use."""
 
-    def __init__(self, graph: Graph, is_leaf: Callable[[str], bool], ranges: Ranges, prefix: str = "g") -> None:
+    def __init__(
+        self, graph: Graph, is_leaf: Callable[[str], bool], ranges: Ranges, prefix: str = "g"
+    ) -> None:
         self.graph = graph
         self.is_leaf = is_leaf
         self.ranges = dict(ranges)
@@ -117,7 +122,10 @@ class Inliner:
         info = self.graph.values[name]
         constant = self.graph.constants.get(name)
         if constant is not None and constant.size and _splat(constant):
-            return Const(info.dtype, constant.reshape(-1)[0].item() if info.dtype != "bf16" else float(constant.reshape(-1)[0]))
+            return Const(
+                info.dtype,
+                constant.reshape(-1)[0].item() if info.dtype != "bf16" else float(constant.reshape(-1)[0]),
+            )
         index = tuple(0 if e == 1 else self._tidy(i) for i, e in zip(index, info.shape, strict=True))
         if self.is_leaf(name):
             return Load(info.dtype, name, index, where)
@@ -190,7 +198,7 @@ def _splat(array: np.ndarray) -> bool:  # type: ignore[type-arg]
     return bool((flat == flat[0]).all())
 
 
-# ------------------------------------------------------------------------------------------------- one rule per index op
+# -------------------------------------------------------------------------------------- one rule per index op
 def _broadcast(self: Inliner, node: Node, index: tuple[Index, ...], where: Value | None) -> Value:
     source = self.graph.values[node.inputs[0]].shape
     picked = tuple(0 if e == 1 else index[d] for d, e in zip(node.attrs["dims"], source, strict=True))
@@ -253,7 +261,8 @@ def _transpose(self: Inliner, node: Node, index: tuple[Index, ...], where: Value
 
 def _slice(self: Inliner, node: Node, index: tuple[Index, ...], where: Value | None) -> Value:
     picked = tuple(
-        start + i * step for start, step, i in zip(node.attrs["starts"], node.attrs["strides"], index, strict=True)
+        start + i * step
+        for start, step, i in zip(node.attrs["starts"], node.attrs["strides"], index, strict=True)
     )
     return self.element(node.inputs[0], picked, where)
 
@@ -273,7 +282,9 @@ def _pad(self: Inliner, node: Node, index: tuple[Index, ...], where: Value | Non
         fold = _PAD_MODES[mode]
         touched = zip(moved, shape, node.attrs["low"], node.attrs["high"], strict=True)
         return self.element(
-            node.inputs[0], tuple(i if low == 0 and high == 0 else fold(i, e) for i, e, low, high in touched), where
+            node.inputs[0],
+            tuple(i if low == 0 and high == 0 else fold(i, e) for i, e, low, high in touched),
+            where,
         )
     guard: Value | None = None
     for i, e in zip(moved, shape, strict=True):
@@ -337,9 +348,13 @@ def _gather_nd(self: Inliner, node: Node, index: tuple[Index, ...], where: Value
     outer = len(self.graph.values[indices].shape) - 1
     count = self.graph.values[indices].shape[-1]
     if not isinstance(count, int):
-        raise CodegenError(f"node {node.name}: the last dim of gather_nd's indices must be constant, it is {count}")
+        raise CodegenError(
+            f"node {node.name}: the last dim of gather_nd's indices must be constant, it is {count}"
+        )
     at = [
-        self.position(self.element(indices, (*index[:outer], k), where), self.graph.values[data].shape[batch + k])
+        self.position(
+            self.element(indices, (*index[:outer], k), where), self.graph.values[data].shape[batch + k]
+        )
         for k in range(count)
     ]
     return self.element(data, (*index[:batch], *at, *index[outer:]), where)

@@ -1,5 +1,5 @@
-"""Iteration spaces made affine and flat: splitting iters at the divisors that reshapes leave, merging iters that walk
-memory together.
+"""Iteration spaces made affine and flat: splitting iters at the divisors that reshapes leave, merging iters
+that walk memory together.
 
 Design choice: both are substitutions on whole kernels, so that blocks which share iters go on sharing them.
 """
@@ -20,7 +20,7 @@ def iter_ranges(iters: Iterable[Iter], ranges: Ranges) -> dict[str, tuple[Index 
     return {**ranges, **{i.name: (0, i.extent - 1) for i in iters}}
 
 
-# -------------------------------------------------------------------------------------------------------------- split
+# ------------------------------------------------------------------------------------------------------ split
 def split_kernel(kernel: Kernel, ranges: Ranges) -> Kernel:
     """Split every iter of which an index takes the quotient or remainder by a divisor of its extent."""
     known = dict(ranges)
@@ -63,7 +63,9 @@ def _operations(index: Index) -> Iterator[Op]:
                     yield from _operations(arg)
 
 
-def _split(kernel: Kernel, name: str, divisor: Index, ranges: dict[str, tuple[Index | None, Index | None]]) -> Kernel:
+def _split(
+    kernel: Kernel, name: str, divisor: Index, ranges: dict[str, tuple[Index | None, Index | None]]
+) -> Kernel:
     outer, inner = f"{name}o", f"{name}i"
     extent = next(i.extent for b in kernel.blocks for i in b.iters if i.name == name)
     count = simplify(floordiv(extent, divisor), ranges)
@@ -81,7 +83,7 @@ def _split(kernel: Kernel, name: str, divisor: Index, ranges: dict[str, tuple[In
     return replace(kernel, blocks=blocks)
 
 
-# -------------------------------------------------------------------------------------------------------------- merge
+# ------------------------------------------------------------------------------------------------------ merge
 @dataclass(frozen=True)
 class Access:
     """One access as an offset in elements from the start of its buffer."""
@@ -101,11 +103,14 @@ def mergeable(outer: Iter, inner: Iter, accesses: Iterable[Index]) -> bool:
     return True
 
 
-def merge_iters(iters: Sequence[Iter], accesses: Sequence[Index], merged: Callable[[str], str] | None = None) -> tuple[list[Iter], dict[str, Index]]:
+def merge_iters(
+    iters: Sequence[Iter], accesses: Sequence[Index], merged: Callable[[str], str] | None = None
+) -> tuple[list[Iter], dict[str, Index]]:
     """Merge neighbours wherever every access allows it.
 
-    Returns the new iters and, for each iter that went, zero or the iter that replaces it: because every access is
-    affine in both with matching coefficients, the inner iter running over the product visits the same places.
+    Returns the new iters and, for each iter that went, zero or the iter that replaces it: because every
+    access is affine in both with matching coefficients, the inner iter running over the product visits the
+    same places.
     """
     out: list[Iter] = []
     gone: dict[str, Index] = {}

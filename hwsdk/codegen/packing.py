@@ -8,8 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from hwsdk.codegen.lower.lowered import Packing
+from hwsdk.dtypes import numpy_dtype
 from hwsdk.graph.dims import evaluate
 from hwsdk.graph.graph import Array
+from hwsdk.graph.scalar import convert
 
 
 def pack(array: Array, packing: Packing) -> Array:
@@ -19,7 +21,7 @@ def pack(array: Array, packing: Packing) -> Array:
     flat = np.ascontiguousarray(array).reshape(-1)
     inside = np.broadcast_to(np.asarray(evaluate(packing.inside, values)) != 0, packing.shape)
     source = np.broadcast_to(np.asarray(evaluate(packing.source, values)), packing.shape)
-    out = np.zeros(packing.shape, array.dtype)
+    out = np.zeros(packing.shape, numpy_dtype(packing.dtype))
     if flat.size:
-        out[inside] = flat[source[inside]]
+        out[inside] = convert(flat[source[inside]], packing.dtype)
     return out

@@ -1,8 +1,8 @@
 """The last graph rewrites before fusion: what code generation wants said explicitly.
 
-Design choice: these are not optimisations but normal forms, so that later rooms have fewer cases: padding of a
-convolution is a pad of its own, transposed convolution is a convolution of a dilated input, and every output is a value
-that some kernel writes.
+Design choice: these are not optimisations but normal forms, so that later rooms have fewer cases: padding of
+a convolution is a pad of its own, transposed convolution is a convolution of a dilated input, and every
+output is a value that some kernel writes.
 """
 
 from __future__ import annotations
@@ -60,34 +60,53 @@ class _Preparer:
 
     def _explicit_padding(self, node: Node, inputs: list[Value]) -> Value:
         low, high = (0, *node.attrs["low"], 0), (0, *node.attrs["high"], 0)
-        x = self.builder.node("pad", [inputs[0]], low=low, high=high, mode="constant", value=0.0, name=f"{node.name}.pad")
+        x = self.builder.node(
+            "pad", [inputs[0]], low=low, high=high, mode="constant", value=0.0, name=f"{node.name}.pad"
+        )
         zero = (0,) * len(node.attrs["low"])
-        return self.builder.node("conv", [x, inputs[1]], name=node.name, **{**node.attrs, "low": zero, "high": zero})
+        return self.builder.node(
+            "conv", [x, inputs[1]], name=node.name, **{**node.attrs, "low": zero, "high": zero}
+        )
 
     def _as_convolution(self, node: Node, inputs: list[Value]) -> Value:
-        """conv_transpose(x, w, s, p) = conv(x with s-1 zeros between elements and (k-1)*d - p around, w reversed)."""
+        """conv_transpose(x, w, s, p) = conv(x with s-1 zeros between elements and (k-1)*d - p around, w
+        reversed).
+        """
         x, w = inputs
         rank = len(x.shape) - 2
-        a = {k: node.attrs.get(k) for k in ("strides", "low", "high", "dilations", "output_padding")}
-        strides, dilations = a["strides"], a["dilations"] or (1,) * rank
-        extra = a["output_padding"] or (0,) * rank
+        strides, dilations = node.attrs["strides"], node.attrs["dilations"]
+        extra = node.attrs["output_padding"]
         x = self._dilate(x, strides, node.name)
         window = w.shape[:rank]
         reach = [(k - 1) * d for k, d in zip(window, dilations, strict=True)]
-        low = tuple(r - p for r, p in zip(reach, a["low"], strict=True))
-        high = tuple(r - p + e for r, p, e in zip(reach, a["high"], extra, strict=True))
+        low = tuple(r - p for r, p in zip(reach, node.attrs["low"], strict=True))
+        high = tuple(r - p + e for r, p, e in zip(reach, node.attrs["high"], extra, strict=True))
         x = self.builder.node(
-            "pad", [x], low=(0, *low, 0), high=(0, *high, 0), mode="constant", value=0.0, name=f"{node.name}.pad"
+            "pad",
+            [x],
+            low=(0, *low, 0),
+            high=(0, *high, 0),
+            mode="constant",
+            value=0.0,
+            name=f"{node.name}.pad",
         )
         flipped = self.builder.node("reverse", [w], axes=tuple(range(rank)), name=f"{node.name}.flip")
         zero = (0,) * rank
         return self.builder.node(
-            "conv", [x, flipped], strides=(1,) * rank, low=zero, high=zero, dilations=dilations,
-            groups=node.attrs.get("groups", 1), name=node.name,
+            "conv",
+            [x, flipped],
+            strides=(1,) * rank,
+            low=zero,
+            high=zero,
+            dilations=dilations,
+            groups=node.attrs.get("groups", 1),
+            name=node.name,
         )
 
     def _dilate(self, x: Value, strides: Iterable[int], name: str) -> Value:
-        """x[n, h, w, c] -> [n, (h-1)*s+1, ..., c]: a unit dim beside each spatial dim, padded to s, merged, cut."""
+        """x[n, h, w, c] -> [n, (h-1)*s+1, ..., c]: a unit dim beside each spatial dim, padded to s, merged,
+        cut.
+        """
         b = self.builder
         for axis, s in enumerate(strides, start=1):
             if s == 1:
@@ -100,9 +119,11 @@ class _Preparer:
             merged = b.node("reshape", [wide], shape=(*shape[:axis], shape[axis] * s, *shape[axis + 1 :]))
             limits = tuple(shape[axis] * s - (s - 1) if a == axis else e for a, e in enumerate(shape))
             x = b.node(
-                "slice", [merged], starts=(0,) * len(shape), limits=limits, strides=(1,) * len(shape),
+                "slice",
+                [merged],
+                starts=(0,) * len(shape),
+                limits=limits,
+                strides=(1,) * len(shape),
                 name=f"{name}.dilate{axis}",
             )
         return x
-
-

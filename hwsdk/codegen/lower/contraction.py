@@ -1,8 +1,9 @@
 """Contractions on a SIMD core: packed B, A in place, a family of register tiles.
 
-Design choice: B always arrives as [panel][k][panel width] with zeros behind its edge; a constant is packed at compile
-time, anything else by a map kernel in front.  Rows are cut into balanced blocks, so a block has one of two sizes next to
-each other and no remainder exists; one case per size, each with its k loop around register accumulators.
+Design choice: B always arrives as [panel][k][panel width] with zeros behind its edge; a constant is packed at
+compile time, anything else by a map kernel in front.  Rows are cut into balanced blocks, so a block has one
+of two sizes next to each other and no remainder exists; one case per size, each with its k loop around
+register accumulators.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def take_apart(flat: FlatBlock) -> Operands | None:
     if any(s is None or s.where is not None for s in sides):
         return None
     a, b = sides
-    assert a is not None and b is not None
+    if a is None or b is None:
+        return None
     parallel = flat.block.parallel
     inner = next((i for i in reversed(parallel) if coefficient(flat.offset, i.name) == 1), None)
     if inner is None:
@@ -139,7 +141,15 @@ def affine(flat: FlatBlock) -> bool:
 class ContractionLowering:
     """Lowers one contraction kernel for one register tile."""
 
-    def __init__(self, kernel: Kernel, machine: Machine, ranges: Ranges, level: str, tile: RegisterTile, constants: frozenset[str]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        machine: Machine,
+        ranges: Ranges,
+        level: str,
+        tile: RegisterTile,
+        constants: frozenset[str],
+    ) -> None:
         self.kernel, self.machine, self.level, self.tile = kernel, machine, level, tile
         self.ranges = ranges
         self.constants = constants
@@ -164,7 +174,12 @@ class ContractionLowering:
         work = product(i.extent for i in flat.block.iters)
         loop, args = self._kernel(body, b_name, packing is not None)
         main = Lowered(
-            loop, args, grid, floordiv(work, self.tile.lanes), {b_name: packing} if packing else {}, self.tile,
+            loop,
+            args,
+            grid,
+            floordiv(work, self.tile.lanes),
+            {b_name: packing} if packing else {},
+            self.tile,
             self.kernel.sources,
         )
         return [*pack, main]
@@ -180,7 +195,11 @@ class ContractionLowering:
         iters = (*groups["batch"], *groups["m"], *groups["n"], *groups["k"])
         flat = replace(flat, block=replace(flat.block, iters=iters))
         assert isinstance(flat.value, Binary)
-        sides = {load.buffer + str(id(load)): load for load in (_load_of(flat.value.x), _load_of(flat.value.y)) if load}
+        sides = {
+            load.buffer + str(id(load)): load
+            for load in (_load_of(flat.value.x), _load_of(flat.value.y))
+            if load
+        }
         first, second = list(sides.values()) if len(sides) == 2 else [next(iter(sides.values()))] * 2
         n_name = groups["n"][-1].name
         a, b = (first, second) if n_name in free_symbols(second.index[0]) else (second, first)
@@ -204,7 +223,11 @@ class ContractionLowering:
         n, width = self.parts.n[-1], self.tile.width
         outer, k = self._b_outer(), self.parts.k
         column = sym("panel") * width + sym("lane")
-        offset = substitute(self.parts.b.index[0], {n.name: column}) if not isinstance(self.parts.b.index[0], int) else self.parts.b.index[0]
+        offset = (
+            substitute(self.parts.b.index[0], {n.name: column})
+            if not isinstance(self.parts.b.index[0], int)
+            else self.parts.b.index[0]
+        )
         shape = (*(i.extent for i in outer), self._panels, *(i.extent for i in k), width)
         dtype = self.parts.b.dtype
         self.packed_shape = shape
@@ -215,7 +238,12 @@ class ContractionLowering:
             inside = lt(substitute(column, as_axes), n.extent)
             return Packing(tuple(int(e) for e in shape), source, inside, dtype), []  # type: ignore[arg-type]
         target = Tensor(f"{self.kernel.name}.packed", dtype, shape)
-        iters = (*outer, Iter("panel", self._panels), *(replace(i, kind="parallel") for i in k), Iter("lane", width))
+        iters = (
+            *outer,
+            Iter("panel", self._panels),
+            *(replace(i, kind="parallel") for i in k),
+            Iter("lane", width),
+        )
         known = compare("lt", column, n.extent)
         guard = None if simplify(mod(n.extent, width), self.ranges) == 0 else known
         flat_b = Tensor(b_name, dtype, (product(self.kernel.tensor(b_name).shape),))
@@ -287,17 +315,30 @@ class ContractionLowering:
             most = min(most, known)
         assert isinstance(vectors, int)
         cases = tuple(
-            (Outline(f"{name}_{rows}x{vectors}", self._tile(rows, vectors, columns)),) for rows in range(1, most + 1)
+            (Outline(f"{name}_{rows}x{vectors}", self._tile(rows, vectors, columns)),)
+            for rows in range(1, most + 1)
         )
         return cases[0] if most == 1 else (Switch(sym("size") - 1, cases),)
 
-    # ------------------------------------------------------------------------------------------- register tile
+    # ------------------------------------------------------------------------------------------ register tile
     def _tile(self, rows: int, vectors: int, columns: Index | None) -> Body:
         dtype, lanes = self.flat.block.accumulator or "f32", self.tile.lanes
         place = self.machine.registers.name
         acc = Buffer("acc", dtype, (rows, vectors, lanes), place)
         i, v, lane = sym("i"), sym("v"), sym("l")
-        clear = For("i", rows, (For("v", vectors, (For("l", lanes, (Store("acc", (i, v, lane), Const(dtype, 0)),), "vector"),), "unroll"),), "unroll")
+        clear = For(
+            "i",
+            rows,
+            (
+                For(
+                    "v",
+                    vectors,
+                    (For("l", lanes, (Store("acc", (i, v, lane), Const(dtype, 0)),), "vector"),),
+                    "unroll",
+                ),
+            ),
+            "unroll",
+        )
         loop = self._step(rows, vectors)
         for it in reversed(self.parts.k):
             loop = (For(it.name, it.extent, loop),)
@@ -326,17 +367,43 @@ class ContractionLowering:
         names = self.tile.intrinsics
         a, b = self.parts.a, self.parts.b
         if names is not None:
-            line = For("v", vectors, (Intrin(names["load"], (("dst", View("line", (v, 0))), ("src", View("b", (self._b_at(v),))))),), "unroll")
-            fma = Intrin(names["multiply"], (("acc", View("acc", (i, v, 0))), ("a", View("spread", (0,))), ("b", View("line", (v, 0)))))
-            spread = Intrin(names["broadcast"], (("dst", View("spread", (0,))), ("src", View(a.buffer, (self._a_at(i),)))))
-            row = (Alloc(Buffer("spread", dtype, (lanes,), place)), spread, For("v", vectors, (fma,), "unroll"))
-            return (Alloc(Buffer("line", dtype, (vectors, lanes), place)), line, For("i", rows, row, "unroll"))
+            line = For(
+                "v",
+                vectors,
+                (
+                    Intrin(
+                        names["load"], (("dst", View("line", (v, 0))), ("src", View("b", (self._b_at(v),))))
+                    ),
+                ),
+                "unroll",
+            )
+            fma = Intrin(
+                names["multiply"],
+                (("acc", View("acc", (i, v, 0))), ("a", View("spread", (0,))), ("b", View("line", (v, 0)))),
+            )
+            spread = Intrin(
+                names["broadcast"], (("dst", View("spread", (0,))), ("src", View(a.buffer, (self._a_at(i),))))
+            )
+            row = (
+                Alloc(Buffer("spread", dtype, (lanes,), place)),
+                spread,
+                For("v", vectors, (fma,), "unroll"),
+            )
+            return (
+                Alloc(Buffer("line", dtype, (vectors, lanes), place)),
+                line,
+                For("i", rows, row, "unroll"),
+            )
         left: Value = Load(a.dtype, a.buffer, (self._a_at(i),))
         right: Value = Load(b.dtype, "b", (self._b_at(v) + lane,))
         left = left if a.dtype == dtype else Cast(dtype, left)
         right = right if b.dtype == dtype else Cast(dtype, right)
         old = Load(dtype, "acc", (i, v, lane))
-        new: Value = Ternary(dtype, "fma", left, right, old) if dtype in ("f32", "f64") else Binary(dtype, "add", old, Binary(dtype, "mul", left, right))
+        new: Value = (
+            Ternary(dtype, "fma", left, right, old)
+            if dtype in ("f32", "f64")
+            else Binary(dtype, "add", old, Binary(dtype, "mul", left, right))
+        )
         step = For("l", lanes, (Store("acc", (i, v, lane), new),), "vector")
         return (For("i", rows, (For("v", vectors, (step,), "unroll"),), "unroll"),)
 
@@ -370,13 +437,20 @@ class ContractionLowering:
 
     # ---------------------------------------------------------------------------------------------- kernel
     def _kernel(self, body: Body, b_name: str, packed: bool) -> tuple[LoopKernel, tuple[str, ...]]:
-        """B is a parameter of its own; the tensor that it came from stays one only if something else reads it."""
-        read = {load.buffer for load in loads(self.parts.a, self.flat.finish, *(x.value for x in self.flat.lets))}
+        """B is a parameter of its own; the tensor that it came from stays one only if something else reads
+        it.
+        """
+        read = {
+            load.buffer for load in loads(self.parts.a, self.flat.finish, *(x.value for x in self.flat.lets))
+        }
         pairs = [
-            (p, name) for p, name in zip(self.namer.params(self.machine.main.name), self.namer.args, strict=True)
+            (p, name)
+            for p, name in zip(self.namer.params(self.machine.main.name), self.namer.args, strict=True)
             if p.name in read or p.name in self.namer.outputs
         ]
-        b = Buffer("b", self.parts.b.dtype, (product(self.packed_shape),), self.machine.main.name, align_bytes=64)
+        b = Buffer(
+            "b", self.parts.b.dtype, (product(self.packed_shape),), self.machine.main.name, align_bytes=64
+        )
         pairs.insert(0, (b, b_name if packed else f"{self.kernel.name}.packed"))
         loop = LoopKernel(self.kernel.name, tuple(p for p, _ in pairs), (), body, self.namer.outputs)
         return replace(loop, dims=dims_of(loop)), tuple(name for _, name in pairs)
@@ -391,4 +465,3 @@ def _decode(iters: Sequence[Iter], number: Index) -> list[Stmt]:
         if below != 1:
             rest = mod(rest, below)
     return out
-

@@ -1,6 +1,8 @@
-"""Operations with a loop structure of their own (arg-reductions, scans, sorting, scattering), as scalar loops.
+"""Operations with a loop structure of their own (arg-reductions, scans, sorting, scattering), as scalar
+loops.
 
-Design choice: one small builder per graph op, in LoopIR like everything else, so that every target has them at once.
+Design choice: one small builder per graph op, in LoopIR like everything else, so that every target has them
+at once.
 """
 
 from __future__ import annotations
@@ -10,7 +12,23 @@ from dataclasses import dataclass
 
 from hwsdk.codegen.blocks import Iter, Kernel
 from hwsdk.codegen.build import neutral
-from hwsdk.codegen.loop_ir import Alloc, Binary, Body, Buffer, Cast, Const, For, FromIndex, If, Index, Load, Stmt, Store, Unary, Value
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Binary,
+    Body,
+    Buffer,
+    Cast,
+    Const,
+    For,
+    FromIndex,
+    If,
+    Index,
+    Load,
+    Stmt,
+    Store,
+    Unary,
+    Value,
+)
 from hwsdk.codegen.lower.lowered import Lowered, Machine, Namer, Tasks, compare, finish_kernel, rows_per_task
 from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.dtypes import DTYPES
@@ -43,7 +61,9 @@ class Context:
         return finish_kernel(self.kernel, self.namer, self.machine, body, grid, work)
 
 
-def lower_library(kernel: Kernel, graph: Graph, machine: Machine, ranges: Ranges, level: str) -> list[Lowered]:
+def lower_library(
+    kernel: Kernel, graph: Graph, machine: Machine, ranges: Ranges, level: str
+) -> list[Lowered]:
     node = next(n for n in graph.nodes if n.name == kernel.sources[0])
     builder = BUILDERS.get(node.op)
     if builder is None:
@@ -51,10 +71,12 @@ def lower_library(kernel: Kernel, graph: Graph, machine: Machine, ranges: Ranges
     return builder(Context(kernel, node, graph, machine, Namer(kernel), level))
 
 
-# -------------------------------------------------------------------------------------------------------- along an axis
+# ---------------------------------------------------------------------------------------------- along an axis
 @dataclass(frozen=True)
 class Axis:
-    """An array as [outer, extent, inner] around one axis; `at(k)` is the offset of element k of the current line."""
+    """An array as [outer, extent, inner] around one axis; `at(k)` is the offset of element k of the current
+    line.
+    """
 
     outer: Index
     extent: Index
@@ -87,15 +109,25 @@ def _arg_reduce(c: Context) -> list[Lowered]:
     old = Load(dtype, "best", ())
     better: Value = Binary("bool", "gt" if c.node.attrs["kind"] == "argmax" else "lt", x, old)
     if DTYPES[dtype].kind == "f":
-        fresh = Binary("bool", "and", Unary("bool", "isnan", x), Unary("bool", "not", Unary("bool", "isnan", old)))
+        fresh = Binary(
+            "bool", "and", Unary("bool", "isnan", x), Unary("bool", "not", Unary("bool", "isnan", old))
+        )
         better = Binary("bool", "or", better, fresh)
     update: Body = (Store("best", (), x), Store("place", (), FromIndex("i64", sym("k"))))
     line: list[Stmt] = [Alloc(best), Alloc(place), Store("place", (), Const("i64", 0))]
-    line.append(If(compare("gt", axis.extent, 0), (Store("best", (), Load(dtype, "a0", (axis.at(0),))),), (Store("best", (), Const(dtype, 0)),)))
+    line.append(
+        If(
+            compare("gt", axis.extent, 0),
+            (Store("best", (), Load(dtype, "a0", (axis.at(0),))),),
+            (Store("best", (), Const(dtype, 0)),),
+        )
+    )
     line.append(For("k", axis.extent, (If(better, update),)))
     out = c.dtype(c.node.outputs[0])
     result: Value = Load("i64", "place", ())
-    line.append(Store("o0", (sym("o") * axis.inner + sym("i"),), result if out == "i64" else Cast(out, result)))
+    line.append(
+        Store("o0", (sym("o") * axis.inner + sym("i"),), result if out == "i64" else Cast(out, result))
+    )
     return over_lines(c, axis, tuple(line))
 
 
@@ -114,7 +146,11 @@ def _cumulative(c: Context) -> list[Lowered]:
     add = Store("total", (), Binary(wide, COMBINE[kind], total, x))
     write = Store("o0", (axis.at(k),), total if wide == dtype else Cast(dtype, total))
     step: Body = (write, add) if c.node.attrs.get("exclusive") else (add, write)
-    line: Body = (Alloc(c.scalar("total", wide)), Store("total", (), Const(wide, neutral(kind, wide))), For("k", axis.extent, step))
+    line: Body = (
+        Alloc(c.scalar("total", wide)),
+        Store("total", (), Const(wide, neutral(kind, wide))),
+        For("k", axis.extent, step),
+    )
     return over_lines(c, axis, line)
 
 

@@ -1,7 +1,9 @@
-"""What a lowering returns, and the parts that all lowerings share: canonical names, flat accesses, task loops.
+"""What a lowering returns, and the parts that all lowerings share: canonical names, flat accesses, task
+loops.
 
-Design choice: every buffer is one-dimensional in LoopIR and has a name by position (a0, a1 ...; outputs o0 ...), so that
-two kernels which differ only in what they are applied to are the same text and are compiled once.
+Design choice: every buffer is one-dimensional in LoopIR and has a name by position (a0, a1 ...; outputs o0
+...), so that two kernels which differ only in what they are applied to are the same text and are compiled
+once.
 """
 
 from __future__ import annotations
@@ -12,22 +14,49 @@ from dataclasses import dataclass, field, replace
 from hwsdk.codegen.blocks import Block, Iter, Kernel
 from hwsdk.codegen.inline import linear
 from hwsdk.codegen.iters import iter_ranges, mergeable
+from hwsdk.codegen.loop_ir import (
+    Binary,
+    Body,
+    Buffer,
+    Const,
+    For,
+    FromIndex,
+    If,
+    Index,
+    Let,
+    Load,
+    LoopKernel,
+    Stmt,
+    Value,
+)
 from hwsdk.codegen.lower.symbols import free_dims
-from hwsdk.codegen.loop_ir import Binary, Body, Buffer, Const, For, FromIndex, If, Index, Let, Load, LoopKernel, Stmt, Value
 from hwsdk.codegen.rewrite import Rewriter, indices, refs, subvalues
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import CodegenError
-from hwsdk.graph.dims import Ranges, ceildiv, floordiv, free_symbols, maximum, minimum, mod, product, simplify, substitute, sym
+from hwsdk.graph.dims import (
+    Ranges,
+    ceildiv,
+    floordiv,
+    free_symbols,
+    maximum,
+    minimum,
+    mod,
+    product,
+    simplify,
+    substitute,
+    sym,
+)
 from hwsdk.target_desc.model import Memory, Target
-
 
 VectorBody = Callable[[Index, Index], Sequence[Stmt]]
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A constant operand rearranged at compile time: element `index` of the packed array is element `source` of the flat
-    original where `inside` holds, zero elsewhere.  `source` and `inside` are expressions over the symbols p0, p1 ..."""
+    """A constant operand rearranged at compile time: element `index` of the packed array is element `source`
+    of the flat original where `inside` holds, zero elsewhere.  `source` and `inside` are expressions over
+    the symbols p0, p1 ...
+    """
 
     shape: tuple[int, ...]
     source: Index
@@ -37,8 +66,10 @@ class Packing:
 
 @dataclass(frozen=True)
 class Lowered:
-    """One kernel in LoopIR.  args: graph values in the order of loop.params.  grid: launch size over the model's dims.
-    work: estimated cycles of the whole launch.  packed: what to do with an arg before it may be bound."""
+    """One kernel in LoopIR.  args: graph values in the order of loop.params.  grid: launch size over the
+    model's dims. work: estimated cycles of the whole launch.  packed: what to do with an arg before it may
+    be bound.
+    """
 
     loop: LoopKernel
     args: tuple[str, ...]
@@ -66,7 +97,9 @@ class Machine:
         files = [m for m in target.memories if m.kind == "registers" and isinstance(m.width_bytes, int)]
         if not files:
             raise CodegenError(f"target {target.name}: memory lists no registers with a constant width")
-        widest = max(files, key=lambda m: (m.width_bytes or 0) * (m.count or 0) if not _tiled(m, target) else 0)
+        widest = max(
+            files, key=lambda m: (m.width_bytes or 0) * (m.count or 0) if not _tiled(m, target) else 0
+        )
         assert isinstance(widest.width_bytes, int)
         return Machine(target, main, near, widest, widest.width_bytes)
 
@@ -78,7 +111,11 @@ class Machine:
 
 def _tiled(memory: Memory, target: Target) -> bool:
     """Is this register file only used by matrix units?"""
-    users = {target.unit(x.unit).kind for x in target.intrinsics.values() if any(o.place == memory.name for o in x.operands.values())}
+    users = {
+        target.unit(x.unit).kind
+        for x in target.intrinsics.values()
+        if any(o.place == memory.name for o in x.operands.values())
+    }
     return users == {"matrix"}
 
 
@@ -138,8 +175,12 @@ def flatten_block(kernel: Kernel, block: Block, namer: Namer, ranges: Ranges) ->
     rewriter = Rewriter(value=flat)
     offset = simplify(linear(block.index, shapes[block.output]), known)
     return FlatBlock(
-        block, offset, tuple(Let(x.name, rewriter(x.value)) for x in block.lets), rewriter(block.value),
-        rewriter.maybe(block.finish), rewriter.maybe(block.where),
+        block,
+        offset,
+        tuple(Let(x.name, rewriter(x.value)) for x in block.lets),
+        rewriter(block.value),
+        rewriter.maybe(block.finish),
+        rewriter.maybe(block.where),
     )
 
 
@@ -178,15 +219,24 @@ def at(flat: FlatBlock, gone: Mapping[str, Index]) -> FlatBlock:
         return flat
     rewriter = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, gone))
     return replace(
-        flat, offset=rewriter.index(flat.offset), lets=tuple(Let(x.name, rewriter(x.value)) for x in flat.lets),
-        value=rewriter(flat.value), finish=rewriter.maybe(flat.finish), where=rewriter.maybe(flat.where),
+        flat,
+        offset=rewriter.index(flat.offset),
+        lets=tuple(Let(x.name, rewriter(x.value)) for x in flat.lets),
+        value=rewriter(flat.value),
+        finish=rewriter.maybe(flat.finish),
+        where=rewriter.maybe(flat.where),
     )
 
 
-# ------------------------------------------------------------------------------------------------------- statements
+# ------------------------------------------------------------------------------------------------- statements
 def compare(op: str, index: Index, bound: Index) -> Value:
     """index op bound as a condition."""
-    return Binary("bool", op, FromIndex("i64", index), FromIndex("i64", bound) if not isinstance(bound, int) else Const("i64", bound))
+    return Binary(
+        "bool",
+        op,
+        FromIndex("i64", index),
+        FromIndex("i64", bound) if not isinstance(bound, int) else Const("i64", bound),
+    )
 
 
 def lets_for(flat: FlatBlock, bound: frozenset[str], done: set[str]) -> list[Stmt]:
@@ -226,7 +276,9 @@ def vector_loop(extent: Index, lanes: int, namer: Namer, body_of: VectorBody) ->
 
 @dataclass(frozen=True)
 class Tasks:
-    """A flat space of rows cut into tasks: `grid` tasks of `per_task` rows; `iters` are decoded from the row number."""
+    """A flat space of rows cut into tasks: `grid` tasks of `per_task` rows; `iters` are decoded from the row
+    number.
+    """
 
     iters: tuple[Iter, ...]
     per_task: Index
@@ -264,7 +316,9 @@ class Tasks:
 
 def _at(value: Value, row: str) -> Value:
     assert isinstance(value, FromIndex)
-    return FromIndex("i64", value.index if isinstance(value.index, int) else substitute(value.index, {row: 0}))
+    return FromIndex(
+        "i64", value.index if isinstance(value.index, int) else substitute(value.index, {row: 0})
+    )
 
 
 def rows_per_task(row_cost: Index, least: int) -> Index:
@@ -279,9 +333,10 @@ def dims_of(kernel: LoopKernel) -> tuple[str, ...]:
     return tuple(sorted(free_dims(kernel)))
 
 
-def finish_kernel(kernel: Kernel, namer: Namer, machine: Machine, body: Body, grid: Index, work: Index = 0, **more: object) -> Lowered:
+def finish_kernel(
+    kernel: Kernel, namer: Namer, machine: Machine, body: Body, grid: Index, work: Index = 0, **more: object
+) -> Lowered:
     """Wrap a body into a LoopKernel with canonical parameters."""
     loop = LoopKernel(kernel.name, namer.params(machine.main.name), (), body, namer.outputs)
     loop = replace(loop, dims=dims_of(loop))
     return Lowered(loop, namer.args, grid, work, sources=kernel.sources, **more)  # type: ignore[arg-type]
-

@@ -1,7 +1,8 @@
-"""Map kernels on a SIMD core: independent elements, vectorised along the dim that is contiguous in the result.
+"""Map kernels on a SIMD core: independent elements, vectorised along the dim that is contiguous in the
+result.
 
-Design choice: the iteration space is first made as flat as its accesses allow, so that most maps become one long loop
-and only genuinely strided ones keep rows.
+Design choice: the iteration space is first made as flat as its accesses allow, so that most maps become one
+long loop and only genuinely strided ones keep rows.
 """
 
 from __future__ import annotations
@@ -32,11 +33,18 @@ ELEMENTS_PER_TASK = 8192
 
 def lower_map(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -> list[Lowered]:
     """One launch per block (a concatenation has several)."""
-    return [_lower(replace(kernel, name=f"{kernel.name}_{i}" if i else kernel.name), b, machine, ranges, level) for i, b in enumerate(kernel.blocks)]
+    return [
+        _lower(replace(kernel, name=f"{kernel.name}_{i}" if i else kernel.name), b, machine, ranges, level)
+        for i, b in enumerate(kernel.blocks)
+    ]
 
 
 def _lower(kernel: Kernel, block: Block, machine: Machine, ranges: Ranges, level: str) -> Lowered:
-    used = {v.buffer for v in subvalues(*(x.value for x in block.lets), block.value, block.where) if hasattr(v, "buffer")}
+    used = {
+        v.buffer
+        for v in subvalues(*(x.value for x in block.lets), block.value, block.where)
+        if hasattr(v, "buffer")
+    }
     kernel = replace(kernel, blocks=(block,), inputs=tuple(t for t in kernel.inputs if t.name in used))
     namer = Namer(kernel)
     flat = flatten_block(kernel, block, namer, ranges)
@@ -55,11 +63,15 @@ def _lower(kernel: Kernel, block: Block, machine: Machine, ranges: Ranges, level
         task = namer.fresh("task")
         count = minimum(chunk, vector.extent - sym(task) * chunk)
         inner = vector_loop(
-            count, lanes, namer,
+            count,
+            lanes,
+            namer,
             lambda i, _: _element(flat, out, {vector.name: sym(task) * chunk + i}, set()),
         )
         grid = ceildiv(vector.extent, chunk)
-        return finish_kernel(kernel, namer, machine, (For(task, grid, tuple(inner), "parallel", level),), grid, total)
+        return finish_kernel(
+            kernel, namer, machine, (For(task, grid, tuple(inner), "parallel", level),), grid, total
+        )
     rows = [i for i in iters if i is not vector]
     tasks = Tasks(tuple(rows), rows_per_task(vector.extent, ELEMENTS_PER_TASK))
     done: set[str] = set()

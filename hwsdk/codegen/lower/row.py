@@ -1,7 +1,8 @@
 """Row kernels on a SIMD core: reductions over a row stitched with the maps before and after it.
 
-Design choice: one row at a time, in passes over a row that stays in the nearest cache.  Neighbouring blocks share a pass
-when the later one needs only the same element of the earlier one; row-long intermediates live in a scratch row.
+Design choice: one row at a time, in passes over a row that stays in the nearest cache.  Neighbouring blocks
+share a pass when the later one needs only the same element of the earlier one; row-long intermediates live in
+a scratch row.
 """
 
 from __future__ import annotations
@@ -11,7 +12,22 @@ from dataclasses import replace
 
 from hwsdk.codegen.blocks import Iter, Kernel
 from hwsdk.codegen.build import neutral
-from hwsdk.codegen.loop_ir import Alloc, Binary, Buffer, Const, For, If, Index, Let, Load, Reduce, Ref, Stmt, Store, Value
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Binary,
+    Buffer,
+    Const,
+    For,
+    If,
+    Index,
+    Let,
+    Load,
+    Reduce,
+    Ref,
+    Stmt,
+    Store,
+    Value,
+)
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
     Lowered,
@@ -58,16 +74,35 @@ class _Row:
         body: list[Stmt] = []
         for t in self.kernel.temps:
             if t.name in self.long:
-                body.append(Alloc(Buffer(self.names[t.name], t.dtype, (product(i.extent for i in inner),), self.machine.near.name, align_bytes=64)))
+                body.append(
+                    Alloc(
+                        Buffer(
+                            self.names[t.name],
+                            t.dtype,
+                            (product(i.extent for i in inner),),
+                            self.machine.near.name,
+                            align_bytes=64,
+                        )
+                    )
+                )
         done: set[str] = set()
         for phase in self._phases(flats):
             body += self._phase(phase, done)
         cost = product(i.extent for i in inner)
         tasks = Tasks(tuple(rows), rows_per_task(cost, ELEMENTS_PER_TASK))
         work = tasks.rows * cost * (2 + len(flats))
-        return finish_kernel(self.kernel, self.namer, self.machine, tasks.loop(self.level, self.namer, tuple(body)), tasks.grid, work)
+        return finish_kernel(
+            self.kernel,
+            self.namer,
+            self.machine,
+            tasks.loop(self.level, self.namer, tuple(body)),
+            tasks.grid,
+            work,
+        )
 
-    def _merged(self, flats: list[FlatBlock], rows: list[Iter], inner: list[Iter]) -> tuple[list[FlatBlock], list[Iter], list[Iter]]:
+    def _merged(
+        self, flats: list[FlatBlock], rows: list[Iter], inner: list[Iter]
+    ) -> tuple[list[FlatBlock], list[Iter], list[Iter]]:
         """Flatten the row space and the space inside a row, each as far as all blocks allow."""
         whole = [f for f in flats if self._is_whole(f, inner)]
         rows, gone_rows = merge(rows, flats)
@@ -98,7 +133,10 @@ class _Row:
         rewriter = Rewriter(value=local)
         offset = inner_index if f.block.output in self.temps and f.block.output in self.long else f.offset
         return replace(
-            f, offset=offset, value=rewriter(f.value), finish=rewriter.maybe(f.finish),
+            f,
+            offset=offset,
+            value=rewriter(f.value),
+            finish=rewriter.maybe(f.finish),
             lets=tuple(Let(x.name, rewriter(x.value)) for x in f.lets),
         )
 
@@ -118,7 +156,6 @@ class _Row:
                 phases.append([f])
                 made = set()
                 continue
-
 
             needs = refs(f.value, *(x.value for x in f.lets))
             if phases and self._whole(phases[-1][0]) and not needs & made:
@@ -172,7 +209,14 @@ class _Row:
             For(c, CHAINS, (fill,), "unroll"),
         ]
 
-    def _vectors(self, phase: list[FlatBlock], vector: Iter, names: dict[str, str], bound: frozenset[str], done: set[str]) -> list[Stmt]:
+    def _vectors(
+        self,
+        phase: list[FlatBlock],
+        vector: Iter,
+        names: dict[str, str],
+        bound: frozenset[str],
+        done: set[str],
+    ) -> list[Stmt]:
         lanes = self._lanes(phase)
         block = lanes * CHAINS
         out: list[Stmt] = []
@@ -181,7 +225,9 @@ class _Row:
         if groups != 0 and names:
             j, c, v = (self.namer.fresh(x) for x in "jcv")
             element = sym(j) * block + sym(c) * lanes + sym(v)
-            inner = For(v, lanes, self._body(phase, vector, element, names, sym(c), sym(v), bound, done), "vector")
+            inner = For(
+                v, lanes, self._body(phase, vector, element, names, sym(c), sym(v), bound, done), "vector"
+            )
             out.append(For(j, groups, (For(c, CHAINS, (inner,), "unroll"),)))
             start: Index = groups * block
         else:
@@ -201,8 +247,15 @@ class _Row:
         return out
 
     def _body(
-        self, phase: list[FlatBlock], vector: Iter, element: Index, names: dict[str, str], chain: Index, lane: Index,
-        bound: frozenset[str], done: set[str],
+        self,
+        phase: list[FlatBlock],
+        vector: Iter,
+        element: Index,
+        names: dict[str, str],
+        chain: Index,
+        lane: Index,
+        bound: frozenset[str],
+        done: set[str],
     ) -> tuple[Stmt, ...]:
         here = {vector.name: element}
         out: list[Stmt] = []
@@ -221,7 +274,9 @@ class _Row:
             if f.block.combiner:
                 name = names[output]
                 old = Load(value.dtype, name, (chain, lane))
-                out.append(Store(name, (chain, lane), Binary(value.dtype, COMBINE[f.block.combiner], old, value)))
+                out.append(
+                    Store(name, (chain, lane), Binary(value.dtype, COMBINE[f.block.combiner], old, value))
+                )
                 continue
             buffer = self.names[output]
             out.append(Store(buffer, (share.index(f.offset),), value))
@@ -235,11 +290,15 @@ class _Row:
         v = self.namer.fresh("v")
         partial: list[Value] = [Load(dtype, name, (c, sym(v))) for c in range(CHAINS)]
         while len(partial) > 1:
-            partial = [Binary(dtype, COMBINE[op], a, b) for a, b in zip(partial[::2], partial[1::2], strict=True)]
+            partial = [
+                Binary(dtype, COMBINE[op], a, b) for a, b in zip(partial[::2], partial[1::2], strict=True)
+            ]
         total: Value = Reduce(dtype, op, v, lanes, partial[0])
         if f.finish is not None:
             whole = total
-            total = Rewriter(value=lambda x: whole if isinstance(x, Ref) and x.name == "acc" else None)(f.finish)
+            total = Rewriter(value=lambda x: whole if isinstance(x, Ref) and x.name == "acc" else None)(
+                f.finish
+            )
         buffer = self.names[f.block.output]
         out: list[Stmt] = [Let(f"s_{buffer}", total)]
         if f.block.output not in self.temps:
@@ -249,7 +308,3 @@ class _Row:
 
 def dict_names(accumulators: list[tuple[str, FlatBlock, int]]) -> dict[str, str]:
     return {f.block.output: name for name, f, _ in accumulators}
-
-
-
-

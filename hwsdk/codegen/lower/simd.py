@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-
-
 from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.lower.contraction import ContractionLowering, RegisterTile
 from hwsdk.codegen.lower.library import lower_library
@@ -47,5 +45,3 @@ class SimdLowering:
         if len(out) > 1:
             self.extra.append(lowering.packed_tensor)
         return out
-
-

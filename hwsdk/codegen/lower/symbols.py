@@ -75,6 +75,12 @@ def _of_stmt(stmt: Stmt) -> set[str]:
         case Intrin(operands=operands, dims=dims):
             used = _of_indices(e for _, e in dims)
             for _, o in operands:
-                used |= _of_indices(o.index) if isinstance(o, View) else _of_values(o) if isinstance(o, Value) else _of_indices((o,))
+                used |= (
+                    _of_indices(o.index)
+                    if isinstance(o, View)
+                    else _of_values(o)
+                    if isinstance(o, Value)
+                    else _of_indices((o,))
+                )
             return used
     return set()

@@ -1,8 +1,8 @@
-"""Window kernels on a SIMD core: a small reduction for every output element (pooling, depthwise convolution, sums over
-outer axes), vectorised along the dim that is contiguous in the result.
+"""Window kernels on a SIMD core: a small reduction for every output element (pooling, depthwise convolution,
+sums over outer axes), vectorised along the dim that is contiguous in the result.
 
-Design choice: the reduction runs innermost over one vector of outputs whose accumulator is a register; outputs beside
-each other are independent, so the core overlaps them without help.
+Design choice: the reduction runs innermost over one vector of outputs whose accumulator is a register;
+outputs beside each other are independent, so the core overlaps them without help.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def lower_window(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -
     return [finish_kernel(kernel, namer, machine, body, tasks.grid, tasks.rows * width * depth)]
 
 
-def _reduction(flat: FlatBlock, accumulator: Buffer, lane: Index, reduce: list[Iter], done: set[str]) -> list[Stmt]:
+def _reduction(
+    flat: FlatBlock, accumulator: Buffer, lane: Index, reduce: list[Iter], done: set[str]
+) -> list[Stmt]:
     """acc = neutral; acc = acc op value, over the reduce iters; out = finish(acc)."""
     dtype, name = accumulator.dtype, accumulator.name
     combiner = flat.block.combiner or "sum"
@@ -78,6 +80,8 @@ def _reduction(flat: FlatBlock, accumulator: Buffer, lane: Index, reduce: list[I
     total: Value = Load(dtype, name, (lane,))
     if flat.finish is not None:
         whole = total
-        total = Rewriter(value=lambda v: whole if isinstance(v, Ref) and v.name == "acc" else None)(flat.finish)
+        total = Rewriter(value=lambda v: whole if isinstance(v, Ref) and v.name == "acc" else None)(
+            flat.finish
+        )
     out.append(Store("o0", (flat.offset,), total))
     return out

@@ -1,1 +1,3 @@
-"""Lowering for chips with software-managed memories: copies by intrinsics, vectors and matrices in named places."""
+"""Lowering for chips with software-managed memories: copies by intrinsics, vectors and matrices in named
+places.
+"""

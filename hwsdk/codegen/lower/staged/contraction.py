@@ -1,8 +1,9 @@
-"""Contractions on a staged chip: tiles of A and B in the scratchpad, C in the accumulators, a matrix intrinsic between.
+"""Contractions on a staged chip: tiles of A and B in the scratchpad, C in the accumulators, a matrix
+intrinsic between.
 
-Design choice: A and B are first laid out in main memory as [outer][rows][depth] and [outer][depth][columns] in the
-matrix unit's dtype, padded with zeros to whole units (constants at compile time, the rest by map kernels).  The main
-kernel then knows no edge but the last tile's size, and its copies are plain rectangles.
+Design choice: A and B are first laid out in main memory as [outer][rows][depth] and [outer][depth][columns]
+in the matrix unit's dtype, padded with zeros to whole units (constants at compile time, the rest by map
+kernels).  The main kernel then knows no edge but the last tile's size, and its copies are plain rectangles.
 """
 
 from __future__ import annotations
@@ -65,7 +66,13 @@ class StagedContraction:
     """One contraction for one matrix intrinsic and one schedule."""
 
     def __init__(
-        self, kernel: Kernel, chip: Chip, machine: Machine, ranges: Ranges, level: str, op: MatrixOp,
+        self,
+        kernel: Kernel,
+        chip: Chip,
+        machine: Machine,
+        ranges: Ranges,
+        level: str,
+        op: MatrixOp,
         constants: frozenset[str],
     ) -> None:
         self.kernel, self.chip, self.machine, self.ranges, self.level = kernel, chip, machine, ranges, level
@@ -90,13 +97,13 @@ class StagedContraction:
         self.row_split = None
         if rows and not self._agrees(parts.a, parts.m, out["m"]):
             self.row_split = (parts.m, out["m"][-1])  # how a merged row number becomes A's own iters
-        self.flat_a = parts.a if self.row_split is None else parts.a
         moved = at(flat, gone)
         self.flat = replace(moved, block=replace(flat.block, iters=tuple(i for r in out.values() for i in r)))
         kept = {k: v for k, v in gone.items() if self.row_split is None or k not in {i.name for i in parts.m}}
         shift = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, kept))
         a, b = shift(parts.a), shift(parts.b)
-        assert isinstance(a, Load) and isinstance(b, Load)
+        assert isinstance(a, Load)
+        assert isinstance(b, Load)
         self.parts = Operands(a, b, tuple(out["batch"]), tuple(out["m"]), tuple(out["n"]), tuple(out["k"]))
         self.original_m = parts.m
 
@@ -111,7 +118,7 @@ class StagedContraction:
                 return False
         return True
 
-    # ------------------------------------------------------------------------------------------------- extents
+    # ------------------------------------------------------------------------------------------------ extents
     @property
     def rows(self) -> Index:
         return self.parts.m[-1].extent if self.parts.m else 1
@@ -133,7 +140,7 @@ class StagedContraction:
     def typical(self) -> tuple[Index, Index, Index]:
         return self.rows, self.columns, self.depth
 
-    # ---------------------------------------------------------------------------------------------------- pack
+    # --------------------------------------------------------------------------------------------------- pack
     def _padded(self, extent: Index, unit: int) -> Index:
         return ceildiv(extent, unit) * unit
 
@@ -145,7 +152,12 @@ class StagedContraction:
             shape = (self._padded(self.rows, roles.m), self._padded(self.depth, roles.k))
             return outer, shape, self.parts.a, []
         outer = (*self.parts.batch, *self.parts.n[:-1])
-        return outer, (self._padded(self.depth, roles.k), self._padded(self.columns, roles.n)), self.parts.b, []
+        return (
+            outer,
+            (self._padded(self.depth, roles.k), self._padded(self.columns, roles.n)),
+            self.parts.b,
+            [],
+        )
 
     def _index_of_depth(self, depth: Index) -> dict[str, Index]:
         """Values of the k iters at a flat depth."""
@@ -178,8 +190,8 @@ class StagedContraction:
             axes: dict[str, Index] = {i.name: sym(f"p{n}") for n, i in enumerate(outer)}
             axes |= {"x": sym(f"p{len(outer)}"), "y": sym(f"p{len(outer) + 1}")}
             inside = both(lt(axes["x"], real[0]), lt(axes["y"], real[1]))
-            source = offset if isinstance(offset, int) else substitute(offset, axes)
-            return Packing(tuple(int(e) for e in whole), source, inside, dtype), name  # type: ignore[arg-type]
+            at_axes = offset if isinstance(offset, int) else substitute(offset, axes)
+            return Packing(tuple(int(e) for e in whole), at_axes, inside, dtype), name  # type: ignore[arg-type]
         target = Tensor(f"{self.kernel.name}.{side}", dtype, whole)
         source = Tensor(name, load.dtype, (product(self.kernel.tensor(name).shape),))
         self.packed.append((self._pack_kernel(side, target, source, outer, shape, real, load, where), target))
@@ -199,13 +211,24 @@ class StagedContraction:
         return out
 
     def _pack_kernel(
-        self, side: str, target: Tensor, source: Tensor, outer: tuple[Iter, ...], shape: tuple[Index, Index],
-        real: tuple[Index, Index], load: Load, where: dict[str, Index],
+        self,
+        side: str,
+        target: Tensor,
+        source: Tensor,
+        outer: tuple[Iter, ...],
+        shape: tuple[Index, Index],
+        real: tuple[Index, Index],
+        load: Load,
+        where: dict[str, Index],
     ) -> Kernel:
         """Copy the real part in its own iters (so that it stays affine), fill the margins with zero."""
         from hwsdk.codegen.loop_ir import Cast
 
-        ins = tuple(i for i in self.original_m if i.name not in {x.name for x in self.parts.m[:-1]}) if side == "a" and self.row_split else self.parts.m[-1:]
+        ins = (
+            tuple(i for i in self.original_m if i.name not in {x.name for x in self.parts.m[:-1]})
+            if side == "a" and self.row_split
+            else self.parts.m[-1:]
+        )
         first = ins if side == "a" else self.parts.k
         second = self.parts.k if side == "a" else self.parts.n[-1:]
         iters = tuple(replace(i, kind="parallel") for i in (*outer, *first, *second))
@@ -228,14 +251,24 @@ class StagedContraction:
                 continue
             at_margin = (base * shape[0] + sym("x") + dx) * shape[1] + sym("y") + dy
             blocks.append(Block(f"{target.name}.margin", (*outer, x, y), target.name, (at_margin,), zero))
-        return Kernel(f"{self.kernel.name}_{side}", "map", tuple(blocks), (source,), (flat_target,), (), self.kernel.sources)
+        return Kernel(
+            f"{self.kernel.name}_{side}",
+            "map",
+            tuple(blocks),
+            (source,),
+            (flat_target,),
+            (),
+            self.kernel.sources,
+        )
 
-    # --------------------------------------------------------------------------------------------------- tiles
+    # -------------------------------------------------------------------------------------------------- tiles
     def lower(self, schedule: ContractionSchedule) -> Lowered:
         """The main kernel for a schedule whose order ends in k (C stays in the accumulators)."""
         self.schedule = schedule
         roles = self.op.roles
-        tm, tn, tk = (max(u, t // u * u) for t, u in zip(schedule.tiles, (roles.m, roles.n, roles.k), strict=True))
+        tm, tn, tk = (
+            max(u, t // u * u) for t, u in zip(schedule.tiles, (roles.m, roles.n, roles.k), strict=True)
+        )
         self.tiles = tm, tn, tk
         packings: dict[str, Packing] = {}
         args = []
@@ -251,7 +284,10 @@ class StagedContraction:
         self.staging = staging
         self._finish_streams()
         outers = product(i.extent for i in self.outer)
-        counts = (ceildiv(self._padded(self.rows, roles.m), tm), ceildiv(self._padded(self.columns, roles.n), tn))
+        counts = (
+            ceildiv(self._padded(self.rows, roles.m), tm),
+            ceildiv(self._padded(self.columns, roles.n), tn),
+        )
         self.deep = ceildiv(self._padded(self.depth, roles.k), tk)
         tiles = outers * counts[0] * counts[1]
         self.counts = counts
@@ -271,7 +307,9 @@ class StagedContraction:
         loop = For("task", ceildiv(tiles, per_task), (Alloc(acc), *body), "parallel", self.level)
         return self._kernel((loop,), args, packings, ceildiv(tiles, per_task))
 
-    def _place(self, first: Index, step: Index, suffix: str) -> tuple[list[Stmt], dict[str, Index], dict[str, Index]]:
+    def _place(
+        self, first: Index, step: Index, suffix: str
+    ) -> tuple[list[Stmt], dict[str, Index], dict[str, Index]]:
         """Lets of a step: tile coordinates, the outer iters, and sizes of the tile's real part."""
         tm, tn, tk = self.tiles
         roles = self.op.roles
@@ -291,10 +329,14 @@ class StagedContraction:
         lets, mapping = bind(self.outer, floordiv(number, inner), suffix) if self.outer else ([], {})
         m0, n0, k0 = (sym(name[x]) for x in ("m0", "n0", "k0"))
         sizes = {
-            "m0": m0, "n0": n0, "k0": k0,
-            "mp": minimum(tm, self._padded(self.rows, roles.m) - m0), "np": minimum(tn, self._padded(self.columns, roles.n) - n0),
+            "m0": m0,
+            "n0": n0,
+            "k0": k0,
+            "mp": minimum(tm, self._padded(self.rows, roles.m) - m0),
+            "np": minimum(tn, self._padded(self.columns, roles.n) - n0),
             "kp": minimum(tk, self._padded(self.depth, roles.k) - k0),
-            "mr": minimum(tm, self.rows - m0), "nr": minimum(tn, self.columns - n0),
+            "mr": minimum(tm, self.rows - m0),
+            "nr": minimum(tn, self.columns - n0),
         }
         return [*out, *lets], dict(mapping), sizes
 
@@ -319,7 +361,10 @@ class StagedContraction:
         out, mapping, s = self._place(first, step, suffix)
         half = mod(step, 2)
         start = If(compare("eq", s["k0"], 0), tuple(self._clear(s)))
-        end = If(compare("ge", s["k0"] + self.tiles[2], self._padded(self.depth, self.op.roles.k)), tuple(self._drain(mapping, s)))
+        end = If(
+            compare("ge", s["k0"] + self.tiles[2], self._padded(self.depth, self.op.roles.k)),
+            tuple(self._drain(mapping, s)),
+        )
         return [*out, start, *self._multiply(s, half), end]
 
     def _clear(self, s: dict[str, Index]) -> list[Stmt]:
@@ -331,25 +376,29 @@ class StagedContraction:
         lanes = minimum(fill.lanes, whole - sym("z") * fill.lanes)
         flat = sym("z") * fill.lanes
         view = View("acc", (floordiv(flat, self.tiles[1]), mod(flat, self.tiles[1])))
-        use = Intrin(fill.name, ((fill.operands[0], view), (fill.operands[1], Const(dtype, 0))), ((fill.dim, lanes),))
+        use = Intrin(
+            fill.name, ((fill.operands[0], view), (fill.operands[1], Const(dtype, 0))), ((fill.dim, lanes),)
+        )
         return [For("z", ceildiv(whole, fill.lanes), (use,))]
 
     def _multiply(self, s: dict[str, Index], half: Index) -> list[Stmt]:
         op, roles = self.op, self.op.roles
-        tm, tn, tk = self.tiles
+        _, tn, tk = self.tiles
         i, j, k = (sym(x) for x in ("ti", "tj", "tq"))
         operands: tuple[tuple[str, View | Index | Value], ...] = (
             (roles.acc, View("acc", (i * roles.m, j * roles.n))),
             (roles.a, View("at", (half, i * roles.m, k * roles.k))),
             (roles.b, View("bt", (half, k * roles.k, j * roles.n))),
-            (op.strides[0], tk), (op.strides[1], tn), (op.strides[2], tn),
+            (op.strides[0], tk),
+            (op.strides[1], tn),
+            (op.strides[2], tn),
         )
         loop: Stmt = Intrin(op.name, operands)
         for var, size, unit in (("tq", s["kp"], roles.k), ("tj", s["np"], roles.n), ("ti", s["mp"], roles.m)):
             loop = For(var, ceildiv(size, unit), (loop,))
         return [loop]
 
-    # ------------------------------------------------------------------------------------------------ epilogue
+    # ----------------------------------------------------------------------------------------------- epilogue
     def _finish_streams(self) -> None:
         """Operands of the epilogue that are contiguous along the columns: staged per tile."""
         self.streams: dict[tuple[str, Index], tuple[str, bool]] = {}
@@ -385,14 +434,18 @@ class StagedContraction:
         lanes = minimum(self.chip.lanes, s["nr"] - first)
         program = self._epilogue(mapping, s, m, first, lanes)
         out.append(For("tr", s["mr"], (For("tc", ceildiv(s["nr"], self.chip.lanes), tuple(program.out)),)))
-        target = self.flat.offset if isinstance(self.flat.offset, int) else substitute(self.flat.offset, corner)
+        target = (
+            self.flat.offset if isinstance(self.flat.offset, int) else substitute(self.flat.offset, corner)
+        )
         ld = coefficient(self.flat.offset, m) if m else self.tiles[1]
         assert ld is not None
         out.append(self.staging.store("ct", 0, View("o0", (target,)), s["mr"], s["nr"], ld))
         out += self.staging.wait(0)
         return out
 
-    def _epilogue(self, mapping: dict[str, Index], s: dict[str, Index], m: str, first: Index, lanes: Index) -> VectorProgram:
+    def _epilogue(
+        self, mapping: dict[str, Index], s: dict[str, Index], m: str, first: Index, lanes: Index
+    ) -> VectorProgram:
         row = sym("tr")
         here: dict[str, Index] = {**mapping}
         if m:
@@ -404,7 +457,11 @@ class StagedContraction:
                 return program.moved_in(load.dtype, View(stream[0], (0, row if stream[1] else 0, first)))
             if coefficient(load.index[0], self.parts.n[-1].name) != 0:
                 return None
-            return Load(load.dtype, load.buffer, tuple(i if isinstance(i, int) else substitute(i, here) for i in load.index))
+            return Load(
+                load.dtype,
+                load.buffer,
+                tuple(i if isinstance(i, int) else substitute(i, here) for i in load.index),
+            )
 
         acc = Slot(View("acc", (row, first)), self.op.dtypes[2])
         program = VectorProgram(self.chip, self.namer, lanes, source, {"acc": acc})
@@ -415,8 +472,10 @@ class StagedContraction:
             program.stored(self.flat.finish, target)
         return program
 
-    # -------------------------------------------------------------------------------------------------- kernel
-    def _kernel(self, body: tuple[Stmt, ...], args: list[str], packings: dict[str, Packing], grid: Index) -> Lowered:
+    # ------------------------------------------------------------------------------------------------- kernel
+    def _kernel(
+        self, body: tuple[Stmt, ...], args: list[str], packings: dict[str, Packing], grid: Index
+    ) -> Lowered:
         read = {load.buffer for load in loads(self.flat.finish)}
         place = self.machine.main.name
         params = []

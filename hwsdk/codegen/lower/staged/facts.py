@@ -1,7 +1,7 @@
 """What a chip with software-managed memories can do, read from the meaning of its intrinsics.
 
-Design choice: an intrinsic is recognised by the shape of its semantics, never by its name; a chip that spells a copy or
-a vector add otherwise but means the same is served at once.
+Design choice: an intrinsic is recognised by the shape of its semantics, never by its name; a chip that spells
+a copy or a vector add otherwise but means the same is served at once.
 """
 
 from __future__ import annotations
@@ -65,10 +65,14 @@ class Chip:
     main: Memory
     scratch: Memory
     vectors: Memory  # where vector intrinsics read and write
-    binary: Mapping[tuple[str, str, bool], VectorOp] = field(default_factory=dict)  # (op, dtype, last operand spread)
+    binary: Mapping[tuple[str, str, bool], VectorOp] = field(
+        default_factory=dict
+    )  # (op, dtype, last operand spread)
     unary: Mapping[tuple[str, str], VectorOp] = field(default_factory=dict)
     fill: Mapping[str, VectorOp] = field(default_factory=dict)
-    move: Mapping[tuple[str, str, str, str], VectorOp] = field(default_factory=dict)  # (to, place, from, place)
+    move: Mapping[tuple[str, str, str, str], VectorOp] = field(
+        default_factory=dict
+    )  # (to, place, from, place)
     reduce: Mapping[tuple[str, str], VectorOp] = field(default_factory=dict)
     copies: Mapping[tuple[str, str, str], CopyOp] = field(default_factory=dict)  # (dtype, to, from)
     matrices: tuple[MatrixOp, ...] = ()
@@ -86,12 +90,23 @@ class Chip:
         scratch = [m for m in target.memories if m.kind == "scratchpad"]
         main = [m for m in target.memories if m.kind == "dram"]
         if not main or not scratch:
-            raise PlanError(f"target {target.name}: staged code needs a memory of kind dram and one of kind scratchpad")
+            raise PlanError(
+                f"target {target.name}: staged code needs a memory of kind dram and one of kind scratchpad"
+            )
         found = _Reader(target)
         vectors = found.vector_place or scratch[-1].name
         return Chip(
-            target, main[0], scratch[-1], target.memory(vectors), found.binary, found.unary, found.fill, found.move,
-            found.reduce, found.copies, tuple(found.matrices),
+            target,
+            main[0],
+            scratch[-1],
+            target.memory(vectors),
+            found.binary,
+            found.unary,
+            found.fill,
+            found.move,
+            found.reduce,
+            found.copies,
+            tuple(found.matrices),
         )
 
 
@@ -121,7 +136,8 @@ class _Reader:
         self.matrices: list[MatrixOp] = []
         self.vector_place: str | None = None
         for x in target.intrinsics.values():
-            self._matrix(x) or self._vector(x)
+            if not self._matrix(x):
+                self._vector(x)
 
     def _matrix(self, x: Intrinsic) -> bool:
         roles = contraction_roles(self.target, x)
@@ -133,7 +149,10 @@ class _Reader:
             a, b, acc = ops
             self.matrices.append(
                 MatrixOp(
-                    x.name, roles, (a.place, b.place, acc.place), (str(strides[0]), str(strides[1]), str(strides[2])),
+                    x.name,
+                    roles,
+                    (a.place, b.place, acc.place),
+                    (str(strides[0]), str(strides[1]), str(strides[2])),
                     (a.dtype, b.dtype, acc.dtype),
                 )
             )
@@ -141,7 +160,9 @@ class _Reader:
 
     def _stride(self, x: Intrinsic, operand: str) -> str | None:
         """The scalar that is the leading dimension in `item = row*SCALAR + column`."""
-        found = re.fullmatch(r"\s*item\s*=\s*\w+\s*\*\s*(\w+)\s*\+\s*\w+\s*", x.operands[operand].layout or "")
+        found = re.fullmatch(
+            r"\s*item\s*=\s*\w+\s*\*\s*(\w+)\s*\+\s*\w+\s*", x.operands[operand].layout or ""
+        )
         return found[1] if found and found[1] in x.operands else None
 
     def _vector(self, x: Intrinsic) -> None:
@@ -191,7 +212,9 @@ class _Reader:
 
     def _convert(self, x: Intrinsic, d: str, n: str, to: str, modifiers: str, a: str, m: str) -> bool:
         made = self._op(x, n, d, a)
-        if made is None or n != m or to != x.operands[d].dtype or modifiers:  # a saturating one is no plain cast
+        if (
+            made is None or n != m or to != x.operands[d].dtype or modifiers
+        ):  # a saturating one is no plain cast
             return False
         dst, src = x.operands[d], x.operands[a]
         self.move.setdefault((dst.dtype, dst.place, src.dtype, src.place), made)
@@ -221,6 +244,8 @@ class _Reader:
         wait = self.target.unit(x.unit).wait
         self.copies.setdefault(
             (dst.dtype, dst.place, src.place),
-            CopyOp(x.name, (r, c), (d, s), (str(strides[0]), str(strides[1])), (most[0], most[1]), x.unit, wait),
+            CopyOp(
+                x.name, (r, c), (d, s), (str(strides[0]), str(strides[1])), (most[0], most[1]), x.unit, wait
+            ),
         )
         return True

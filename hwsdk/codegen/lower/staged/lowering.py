@@ -1,7 +1,8 @@
-"""Lowering for chips with software-managed memories: vectors and matrices where the chip has them, else scalar code.
+"""Lowering for chips with software-managed memories: vectors and matrices where the chip has them, else
+scalar code.
 
-Design choice: scalar code is not a separate lowering; it is the SIMD lowering at one lane, working on main memory, so
-that every kernel runs on every chip, and the reason why it is scalar is kept for `explain`.
+Design choice: scalar code is not a separate lowering; it is the SIMD lowering at one lane, working on main
+memory, so that every kernel runs on every chip, and the reason why it is scalar is kept for `explain`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
 from hwsdk.codegen.lower.staged.program import NotVector
 from hwsdk.codegen.lower.staged.rows import RowsLowering
 from hwsdk.codegen.lower.window import lower_window
-from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.codegen.planner import Contraction, Range, plan
+from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.graph.dims import Dim, Ranges, evaluate, free_symbols, sym
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Target
@@ -77,7 +78,7 @@ class StagedLowering:
                 return lower_library(kernel, self.graph, self.scalar, self.ranges, self.level)
         return lower_window(kernel, self.scalar, self.ranges, self.level)
 
-    # ------------------------------------------------------------------------------------------------ contraction
+    # -------------------------------------------------------------------------------------------- contraction
     def _contraction(self, kernel: Kernel) -> list[Lowered]:
         block = kernel.blocks[0]
         operand = kernel.inputs[0].dtype
@@ -96,10 +97,19 @@ class StagedLowering:
 
     def _tiled(self, kernel: Kernel, op: MatrixOp) -> list[Lowered]:
         """Tiles for one matrix intrinsic, and the kernels that lay its operands out."""
-        lowering = StagedContraction(kernel, self.chip, self.scalar, self.ranges, self.level, op, self.constants)
+        lowering = StagedContraction(
+            kernel, self.chip, self.scalar, self.ranges, self.level, op, self.constants
+        )
         rows, columns, depth = (self._extent(e) for e in lowering.typical)
         problem = Contraction(
-            rows, columns, depth, a=op.dtypes[0], b=op.dtypes[1], acc=op.dtypes[2], out=kernel.outputs[0].dtype, b_constant=True,
+            rows,
+            columns,
+            depth,
+            a=op.dtypes[0],
+            b=op.dtypes[1],
+            acc=op.dtypes[2],
+            out=kernel.outputs[0].dtype,
+            b_constant=True,
         )
         schedule = plan(self.target, problem)
         main = lowering.lower(schedule)
@@ -119,14 +129,12 @@ class StagedLowering:
         """An extent as the planner takes it: a number, or a range with a likely value."""
         if isinstance(extent, int):
             return extent
-        likely = {n: 128 for n in free_symbols(extent)}
+        likely = dict.fromkeys(free_symbols(extent), 128)
         for name, (low, high) in self.ranges.items():
             if name in likely and isinstance(low, int):
                 top = high if isinstance(high, int) else None
                 likely[name] = max(low, min(128, top) if top is not None else 128)
         return Range(1, None, (max(1, int(evaluate(extent, likely))),))
-
-
 
 
 def _split_finish(kernel: Kernel) -> tuple[Kernel, Kernel]:

@@ -1,7 +1,8 @@
 """Steps that overlap: while one step computes, the copies of the next one are under way.
 
-Design choice: every staging buffer has two halves and a step uses the half of its parity.  Copies complete in the order
-in which they were started, so waiting for all but the last step's stores is waiting for this step's loads.
+Design choice: every staging buffer has two halves and a step uses the half of its parity.  Copies complete in
+the order in which they were started, so waiting for all but the last step's stores is waiting for this step's
+loads.
 """
 
 from __future__ import annotations
@@ -10,7 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hwsdk.codegen.blocks import Iter
-from hwsdk.codegen.loop_ir import Alloc, Body, Buffer, For, FromIndex, If, Index, Intrin, Let, Stmt, Sync, View
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Body,
+    Buffer,
+    For,
+    FromIndex,
+    If,
+    Index,
+    Intrin,
+    Let,
+    Stmt,
+    Sync,
+    View,
+)
 from hwsdk.codegen.lower.lowered import compare
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.program import NotVector
@@ -29,37 +43,70 @@ class Staging:
     def add(self, name: str, dtype: str, shape: tuple[Index, ...], halves: int = 2) -> str:
         """A buffer of `halves` x shape in the scratchpad."""
         memory = self.chip.scratch
-        self.buffers[name] = Buffer(name, dtype, (halves, *shape), memory.name, align_bytes=memory.align_bytes or 0)
+        self.buffers[name] = Buffer(
+            name, dtype, (halves, *shape), memory.name, align_bytes=memory.align_bytes or 0
+        )
         self.bytes = self.bytes + product(shape) * halves * DTYPES[dtype].size_bytes
         return name
 
     def allocs(self) -> list[Stmt]:
         return [Alloc(b) for b in self.buffers.values()]
 
-    def load(self, name: str, half: Index, source: View, rows: Index, columns: Index, source_ld: Index) -> Stmt:
+    def load(
+        self, name: str, half: Index, source: View, rows: Index, columns: Index, source_ld: Index
+    ) -> Stmt:
         """Copy rows x columns of `source` into a half."""
         buffer = self.buffers[name]
         return self._copy(
-            self.chip.scratch.name, self.chip.main.name, View(name, (half, *(0,) * (len(buffer.shape) - 1))), buffer.shape[-1],
-            source, source_ld, rows, columns, buffer.dtype,
+            self.chip.scratch.name,
+            self.chip.main.name,
+            View(name, (half, *(0,) * (len(buffer.shape) - 1))),
+            buffer.shape[-1],
+            source,
+            source_ld,
+            rows,
+            columns,
+            buffer.dtype,
         )
 
-    def store(self, name: str, half: Index, target: View, rows: Index, columns: Index, target_ld: Index) -> Stmt:
+    def store(
+        self, name: str, half: Index, target: View, rows: Index, columns: Index, target_ld: Index
+    ) -> Stmt:
         """Copy rows x columns of a half to `target`."""
         buffer = self.buffers[name]
         return self._copy(
-            self.chip.main.name, self.chip.scratch.name, target, target_ld,
-            View(name, (half, *(0,) * (len(buffer.shape) - 1))), buffer.shape[-1], rows, columns, buffer.dtype,
+            self.chip.main.name,
+            self.chip.scratch.name,
+            target,
+            target_ld,
+            View(name, (half, *(0,) * (len(buffer.shape) - 1))),
+            buffer.shape[-1],
+            rows,
+            columns,
+            buffer.dtype,
         )
 
     def _copy(
-        self, to: str, source_place: str, dst: View, dst_ld: Index, src: View, src_ld: Index, rows: Index, columns: Index,
+        self,
+        to: str,
+        source_place: str,
+        dst: View,
+        dst_ld: Index,
+        src: View,
+        src_ld: Index,
+        rows: Index,
+        columns: Index,
         dtype: str,
     ) -> Stmt:
         op = self.chip.copies.get((dtype, to, source_place))
         if op is None:
             raise NotVector(f"no intrinsic copies {dtype} from {source_place} to {to}")
-        operands = ((op.operands[0], dst), (op.operands[1], src), (op.strides[0], dst_ld), (op.strides[1], src_ld))
+        operands = (
+            (op.operands[0], dst),
+            (op.operands[1], src),
+            (op.strides[0], dst_ld),
+            (op.strides[1], src_ld),
+        )
         return Intrin(op.name, operands, ((op.dims[0], rows), (op.dims[1], columns)))
 
     def wait(self, pending: int) -> list[Stmt]:
@@ -72,7 +119,8 @@ Part = Callable[[Index, str], Sequence[Stmt]]
 
 
 def pipeline(staging: Staging, steps: Index, load: Part, compute: Part, stores: int, var: str) -> Body:
-    """load(step, suffix) starts the copies of a step; compute(step, suffix) works on it and starts `stores` copies out.
+    """load(step, suffix) starts the copies of a step; compute(step, suffix) works on it and starts `stores`
+    copies out.
 
     `suffix` keeps the names that the two parts bind apart.
     """
@@ -84,7 +132,9 @@ def pipeline(staging: Staging, steps: Index, load: Part, compute: Part, stores: 
 
 
 def bind(iters: Sequence[Iter], number: Index, suffix: str) -> tuple[list[Stmt], Mapping[str, Index]]:
-    """Lets that decode a flat number into iters (named with the suffix), and what to substitute for each iter."""
+    """Lets that decode a flat number into iters (named with the suffix), and what to substitute for each
+    iter.
+    """
     out: list[Stmt] = []
     names: dict[str, Index] = {}
     rest = number

@@ -1,8 +1,8 @@
 """Scalar bodies as vector intrinsics over named places.
 
-Design choice: a vector program is built for one strip of elements at a time.  Every node of the value gets a slot in the
-place where vector intrinsics work; a node for which the chip has no intrinsic makes the whole body `NotVector`, and the
-kernel then runs as scalar code on the control unit.
+Design choice: a vector program is built for one strip of elements at a time.  Every node of the value gets a
+slot in the place where vector intrinsics work; a node for which the chip has no intrinsic makes the whole
+body `NotVector`, and the kernel then runs as scalar code on the control unit.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ Source = Callable[[Load], Slot | Value | None]
 class VectorProgram:
     """Statements that compute values for `lanes` elements (an index, at most the chip's vector length).
 
-    source(load) says where a load's elements already are: a slot, a scalar value that is the same for all lanes, or None
-    (not available: the body cannot be vectorised here).  `known` are values bound to slots beforehand.
+    source(load) says where a load's elements already are: a slot, a scalar value that is the same for all
+    lanes, or None (not available: the body cannot be vectorised here).  `known` are values bound to slots
+    beforehand.
     """
 
     chip: Chip
@@ -184,7 +185,10 @@ class VectorProgram:
     def stored(self, value: Value, target: View) -> None:
         """Compute a value and put it into a staged buffer of its dtype; the move may do the last conversion."""
         inner = value.x if isinstance(value, Cast) and value.mode == "value" else value
-        if isinstance(value, Const) and (value.dtype, self.chip.scratch.name, "f32", self.chip.vectors.name) in self.chip.move:
+        if (
+            isinstance(value, Const)
+            and (value.dtype, self.chip.scratch.name, "f32", self.chip.vectors.name) in self.chip.move
+        ):
             inner = Const("f32", float(value.value))
         direct = (value.dtype, self.chip.scratch.name, inner.dtype, self.chip.vectors.name) in self.chip.move
         self.moved_out(value.dtype, self.full(inner if direct else value), target)

@@ -1,7 +1,8 @@
-"""Maps and rows on a staged chip: long contiguous pieces are copied to the scratchpad, worked on in vectors, copied back.
+"""Maps and rows on a staged chip: long contiguous pieces are copied to the scratchpad, worked on in vectors,
+copied back.
 
-Design choice: a map is a row kernel with one block; both go through the same two-half pipeline, whose step is a piece of
-a map or one whole row of a row kernel.
+Design choice: a map is a row kernel with one block; both go through the same two-half pipeline, whose step is
+a piece of a map or one whole row of a row kernel.
 """
 
 from __future__ import annotations
@@ -11,8 +12,30 @@ from dataclasses import dataclass, replace
 
 from hwsdk.codegen.blocks import Iter, Kernel
 from hwsdk.codegen.build import neutral
-from hwsdk.codegen.loop_ir import Alloc, Buffer, Const, For, Index, Intrin, Let, Load, Stmt, Store, Value, View
-from hwsdk.codegen.lower.lowered import FlatBlock, Lowered, Machine, Namer, at, finish_kernel, flatten_block, merge
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Buffer,
+    Const,
+    For,
+    Index,
+    Intrin,
+    Let,
+    Load,
+    Stmt,
+    Store,
+    Value,
+    View,
+)
+from hwsdk.codegen.lower.lowered import (
+    FlatBlock,
+    Lowered,
+    Machine,
+    Namer,
+    at,
+    finish_kernel,
+    flatten_block,
+    merge,
+)
 from hwsdk.codegen.lower.map import contiguous_iter
 from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip
@@ -20,7 +43,18 @@ from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
 from hwsdk.codegen.lower.staged.program import NotVector, Slot, VectorProgram
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.dtypes import DTYPES
-from hwsdk.graph.dims import Ranges, ceildiv, coefficient, floordiv, free_symbols, minimum, mod, product, substitute, sym
+from hwsdk.graph.dims import (
+    Ranges,
+    ceildiv,
+    coefficient,
+    floordiv,
+    free_symbols,
+    minimum,
+    mod,
+    product,
+    substitute,
+    sym,
+)
 
 PIECE = 4096  # elements of a map that one step works on, at most
 STEPS_PER_TASK = 64
@@ -105,7 +139,10 @@ class RowsLowering:
 
     def _piece(self, flats: Sequence[FlatBlock]) -> int:
         """Elements per step such that two halves of everything fit the scratchpad."""
-        per_element = sum(DTYPES[x.dtype].size_bytes for f in flats for x in loads(f.value)) + DTYPES[flats[0].value.dtype].size_bytes
+        per_element = (
+            sum(DTYPES[x.dtype].size_bytes for f in flats for x in loads(f.value))
+            + DTYPES[flats[0].value.dtype].size_bytes
+        )
         room = (self.chip.scratch.usable_bytes or 0) // (2 * max(1, per_element))
         return max(self.chip.lanes, min(PIECE, room // self.chip.lanes * self.chip.lanes))
 
@@ -151,8 +188,14 @@ class RowsLowering:
     def _load(self, number: Index, half: Index, suffix: str) -> list[Stmt]:
         out, mapping, start, length = self._place(number, suffix)
         for stream in self.streams.values():
-            offset = substitute(stream.offset, {**mapping, self.inner.name: start}) if not isinstance(stream.offset, int) else stream.offset
-            out.append(self.staging.load(stream.name, half, View(stream.buffer, (offset,)), 1, length, length))
+            offset = (
+                substitute(stream.offset, {**mapping, self.inner.name: start})
+                if not isinstance(stream.offset, int)
+                else stream.offset
+            )
+            out.append(
+                self.staging.load(stream.name, half, View(stream.buffer, (offset,)), 1, length, length)
+            )
         return out
 
     # ---------------------------------------------------------------------------------------------- computing
@@ -162,7 +205,17 @@ class RowsLowering:
         for t in self.kernel.temps:
             if t.name in self.long:
                 place = self.chip.vectors
-                out.append(Alloc(Buffer(self.names[t.name], "f32", (self.piece,), place.name, align_bytes=place.align_bytes or 0)))
+                out.append(
+                    Alloc(
+                        Buffer(
+                            self.names[t.name],
+                            "f32",
+                            (self.piece,),
+                            place.name,
+                            align_bytes=place.align_bytes or 0,
+                        )
+                    )
+                )
         for f in self.flats:
             moved = at(replace(f, lets=()), mapping)
             if f.block.combiner:
@@ -173,7 +226,11 @@ class RowsLowering:
                 out += self._statistic(moved)
         for f in stored:
             name = self.names[f.block.output]
-            offset = f.offset if isinstance(f.offset, int) else substitute(f.offset, {**mapping, self.inner.name: start})
+            offset = (
+                f.offset
+                if isinstance(f.offset, int)
+                else substitute(f.offset, {**mapping, self.inner.name: start})
+            )
             out.append(self.staging.store(f"out_{name}", half, View(name, (offset,)), 1, length, length))
         return out
 
@@ -205,7 +262,11 @@ class RowsLowering:
 
     def _bare(self, offset: Index) -> Index:
         """An offset without the suffixes and substitutions of a step: what identifies a stream."""
-        return offset if isinstance(offset, int) else substitute(offset, {f"{r.name}": sym(r.name) for r in self.rows})
+        return (
+            offset
+            if isinstance(offset, int)
+            else substitute(offset, {f"{r.name}": sym(r.name) for r in self.rows})
+        )
 
     def _strips(self, f: FlatBlock, length: Index, half: Index) -> list[Stmt]:
         var, first, lanes = self._strip(length)
@@ -222,11 +283,19 @@ class RowsLowering:
         place = self.chip.vectors.name
         move = self.chip.move.get((slot.dtype, place, slot.dtype, place))
         if move is not None:
-            return Intrin(move.name, tuple(zip(move.operands, (target, slot.view), strict=True)), ((move.dim, program.lanes),))
+            return Intrin(
+                move.name,
+                tuple(zip(move.operands, (target, slot.view), strict=True)),
+                ((move.dim, program.lanes),),
+            )
         twice = self.chip.binary.get(("max", slot.dtype, False))
         if twice is None:
             raise NotVector(f"no intrinsic copies {slot.dtype} inside {place}")
-        return Intrin(twice.name, tuple(zip(twice.operands, (target, slot.view, slot.view), strict=True)), ((twice.dim, program.lanes),))
+        return Intrin(
+            twice.name,
+            tuple(zip(twice.operands, (target, slot.view, slot.view), strict=True)),
+            ((twice.dim, program.lanes),),
+        )
 
     def _reduction(self, f: FlatBlock, length: Index, half: Index) -> list[Stmt]:
         kind, dtype = f.block.combiner or "sum", f.value.dtype
@@ -240,13 +309,29 @@ class RowsLowering:
         single = f"s_{self.names[f.block.output]}"
         out: list[Stmt] = [Alloc(Buffer(n, dtype, (whole,), self.chip.vectors.name)) for n in (name, single)]
         acc = View(name, (0,))
-        out.append(Intrin(fill.name, tuple(zip(fill.operands, (acc, Const(dtype, neutral(kind, dtype))), strict=True)), ((fill.dim, whole),)))
+        out.append(
+            Intrin(
+                fill.name,
+                tuple(zip(fill.operands, (acc, Const(dtype, neutral(kind, dtype))), strict=True)),
+                ((fill.dim, whole),),
+            )
+        )
         var, first, lanes = self._strip(length)
         program = self._program(first, lanes, half)
         slot = program.full(f.value)
-        program.out.append(Intrin(step.name, tuple(zip(step.operands, (acc, acc, slot.view), strict=True)), ((step.dim, lanes),)))
+        program.out.append(
+            Intrin(
+                step.name, tuple(zip(step.operands, (acc, acc, slot.view), strict=True)), ((step.dim, lanes),)
+            )
+        )
         out.append(For(var, ceildiv(length, whole), tuple(program.out)))
-        out.append(Intrin(across.name, tuple(zip(across.operands, (View(single, (0,)), acc), strict=True)), ((across.dim, whole),)))
+        out.append(
+            Intrin(
+                across.name,
+                tuple(zip(across.operands, (View(single, (0,)), acc), strict=True)),
+                ((across.dim, whole),),
+            )
+        )
         return out + self._bound(f, Slot(View(single, (0,)), dtype, True))
 
     def _statistic(self, f: FlatBlock) -> list[Stmt]:
@@ -261,5 +346,3 @@ class RowsLowering:
         if f.block.output in self.temps:
             return []
         return [Store(name, (f.offset,), Load(slot.dtype, slot.view.buffer, slot.view.index))]
-
-
