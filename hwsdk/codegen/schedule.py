@@ -1,8 +1,8 @@
 """Schedules: everything that was decided about how one kernel runs, as frozen data.
 
-Design choice: a schedule holds plain numbers and names only, so it can be printed, stored as JSON, compared, and
-overridden from data; the reason of each decision (the field of the target description behind it) travels along in
-`why` and takes no part in equality.
+Design choice: a schedule holds plain numbers and names only, so it can be printed, stored as JSON,
+compared, and overridden from data; the reason of each decision (the field of the target description behind
+it) travels along in `why` and takes no part in equality.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from hwsdk.errors import PlanError, nearest
 
 
 class Reason(NamedTuple):
-    """One line of `explain`: what was decided, the value, the description fields behind it, where their numbers came from."""
+    """One line of `explain`: what was decided, the value, the description fields behind it, where their
+    numbers came from."""
 
     decision: str
     value: str
@@ -37,12 +38,14 @@ Reasons = tuple[Reason, ...]
 class ContractionSchedule:
     """How C[m, n] += A[m, k] * B[k, n] is tiled.
 
-    A worker takes tiles of `worker_tile` of the problem; each is walked in blocks of `tiles` in `order` (outer to
-    inner), each block in register tiles in `register_order`, each register tile over k by `intrinsic` in steps of
-    `unit_shape`.  Tiles are balanced: blocks of one dim differ by at most one granule, so no remainder tile exists.
+    A worker takes tiles of `worker_tile` of the problem; each is walked in blocks of `tiles` in `order`
+    (outer to inner), each block in register tiles in `register_order`, each register tile over k by
+    `intrinsic` in steps of `unit_shape`.  Tiles are balanced: blocks of one dim differ by at most one
+    granule, so no remainder tile exists.
 
-    b_layout: `packed` (constant, stored as [panel][k][panel width]), `copied` (packed at run time, once per block) or
-    `in_place`.  accumulate: the place that holds a C tile while k advances; c_stays: it drains only once.
+    b_layout: `packed` (constant, stored as [panel][k][panel width]), `copied` (packed at run time, once per
+    block) or `in_place`.  accumulate: the place that holds a C tile while k advances; c_stays: it drains
+    only once.
     """
 
     shape: tuple[int, int, int]
@@ -87,7 +90,11 @@ class ContractionSchedule:
             f" B {self.b_layout} C in {self.accumulate}{'' if self.c_stays else ' (leaves over k)'}"
         )
         text += f" chains {self.k_chains}" if self.k_chains > 1 else ""
-        text += f" groups {self.groups} occupancy {self.occupancy}" if self.groups > 1 or self.occupancy > 1 else ""
+        text += (
+            f" groups {self.groups} occupancy {self.occupancy}"
+            if self.groups > 1 or self.occupancy > 1
+            else ""
+        )
         return f"{text}: {self.cycles:.0f} cycles, bound by {self.bound_by}"
 
 
@@ -95,8 +102,9 @@ class ContractionSchedule:
 class RowSchedule:
     """How reductions over trailing elements (softmax, layer norm) run, one row at a time.
 
-    home: the level that holds one row between passes; passes: where each pass reads from; online: statistics are merged
-    into one pass; interleave: short rows worked on together so that their reductions overlap; split: workers per row.
+    home: the level that holds one row between passes; passes: where each pass reads from; online:
+    statistics are merged into one pass; interleave: short rows worked on together so that their reductions
+    overlap; split: workers per row.
     """
 
     home: str
@@ -113,15 +121,17 @@ class RowSchedule:
 
     def __str__(self) -> str:
         return (
-            f"row in {self.home}, passes {'>'.join(self.passes)}{' online' if self.online else ''}, {self.lanes} lanes,"
-            f" {self.accumulators} accumulators, interleave {self.interleave}, {self.rows_per_task} rows per task,"
-            f" split {self.split}: {self.cycles:.0f} cycles, bound by {self.bound_by}"
+            f"row in {self.home}, passes {'>'.join(self.passes)}{' online' if self.online else ''},"
+            f" {self.lanes} lanes, {self.accumulators} accumulators, interleave {self.interleave},"
+            f" {self.rows_per_task} rows per task, split {self.split}:"
+            f" {self.cycles:.0f} cycles, bound by {self.bound_by}"
         )
 
 
 @dataclass(frozen=True)
 class MapSchedule:
-    """How independent elements run: vectors of `lanes`, `unroll` vectors per step, `elements_per_task` per worker task."""
+    """How independent elements run: vectors of `lanes`, `unroll` vectors per step, `elements_per_task` per
+    worker task."""
 
     lanes: int
     unroll: int
@@ -140,7 +150,8 @@ class MapSchedule:
 
 @dataclass(frozen=True)
 class WindowSchedule:
-    """How a small window reduction (depthwise, pooling) runs: `pixels` outputs along a row x `vectors` of channels."""
+    """How a small window reduction (depthwise, pooling) runs: `pixels` outputs along a row x `vectors` of
+    channels."""
 
     lanes: int
     pixels: int
@@ -183,14 +194,18 @@ def from_data(data: Mapping[str, Any]) -> Schedule:
     kind = data.get("kind")
     if kind not in KINDS:
         raise PlanError(f"schedule: unknown kind {kind!r}{nearest(kind, KINDS)}")
-    return _build(KINDS[kind], {k: v for k, v in data.items() if k != "kind"}, {})
+    built: Schedule = _build(KINDS[kind], {k: v for k, v in data.items() if k != "kind"}, {})
+    return built
 
 
 def override(schedule: S, changes: Mapping[str, Any]) -> S:
-    """`schedule` with some decisions replaced by data; PlanError on an unknown name, a wrong type or an impossible value."""
+    """`schedule` with some decisions replaced by data; PlanError on an unknown name, a wrong type or an
+    impossible value."""
     kept = {f.name: getattr(schedule, f.name) for f in dataclasses.fields(schedule)}
-    changed = _build(type(schedule), changes, kept)
-    notes = tuple(Reason(name, str(value), ("override",), "choice: override") for name, value in changes.items())
+    changed: S = _build(type(schedule), changes, kept)
+    notes = tuple(
+        Reason(name, str(value), ("override",), "choice: override") for name, value in changes.items()
+    )
     why = tuple(r for r in schedule.why if r.decision not in changes) + notes
     return dataclasses.replace(changed, why=why)
 
@@ -217,26 +232,39 @@ def _build(cls: type[Any], data: Mapping[str, Any], base: Mapping[str, Any]) -> 
 def _convert(name: str, hint: Any, value: Any) -> Any:
     """`value` as the type of the decision; the message shows both."""
     if isinstance(hint, types.GenericAlias):
-        args = typing.get_args(hint)
-        if isinstance(value, list | tuple) and not isinstance(value, str):
-            if args[-1] is Ellipsis:
-                return tuple(_convert(name, args[0], item) for item in value)
-            if len(args) == len(value):
-                return tuple(_convert(name, arg, item) for arg, item in zip(args, value, strict=True))
-    elif hint is ContractionSchedule:
-        if isinstance(value, ContractionSchedule):
-            return value
-        if isinstance(value, Mapping):
-            return _build(ContractionSchedule, value, {})
-    elif hint is Reason:
-        if isinstance(value, list | tuple) and len(value) == 4:
-            return Reason(str(value[0]), str(value[1]), tuple(map(str, value[2])), str(value[3]))
-    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    elif isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        converted = _convert_tuple(name, typing.get_args(hint), value)
+    elif hint in (ContractionSchedule, Reason):
+        converted = _convert_record(hint, value)
+    elif hint is float:
+        converted = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    else:
+        converted = (
+            value if isinstance(value, hint) and (hint is bool or not isinstance(value, bool)) else None
+        )
+    if converted is None:
+        wanted = hint if isinstance(hint, types.GenericAlias) else getattr(hint, "__name__", hint)
+        raise PlanError(f"schedule: {name} must be {wanted}, not {value!r}")
+    return converted
+
+
+def _convert_tuple(name: str, hints: tuple[Any, ...], value: Any) -> tuple[Any, ...] | None:
+    if not isinstance(value, list | tuple):
+        return None
+    if hints[-1] is Ellipsis:
+        return tuple(_convert(name, hints[0], item) for item in value)
+    if len(hints) != len(value):
+        return None
+    return tuple(_convert(name, hint, item) for hint, item in zip(hints, value, strict=True))
+
+
+def _convert_record(hint: Any, value: Any) -> Any:
+    if isinstance(value, hint):
         return value
-    wanted = getattr(hint, "__name__", hint) if not isinstance(hint, types.GenericAlias) else hint
-    raise PlanError(f"schedule: {name} must be {wanted}, not {value!r}")
+    if hint is ContractionSchedule:
+        return _build(ContractionSchedule, value, {}) if isinstance(value, Mapping) else None
+    if isinstance(value, list | tuple) and len(value) == 4:
+        return Reason(str(value[0]), str(value[1]), tuple(map(str, value[2])), str(value[3]))
+    return None
 
 
 def _validate(schedule: Schedule) -> None:
@@ -255,9 +283,13 @@ def _validate(schedule: Schedule) -> None:
             raise PlanError(f"schedule: register_order must be 'mn' or 'nm', not {schedule.register_order!r}")
         if schedule.b_layout not in LAYOUTS:
             raise PlanError(f"schedule: b_layout {schedule.b_layout!r}{nearest(schedule.b_layout, LAYOUTS)}")
-        for name, tile, unit in zip(("rows", "columns"), schedule.register_tile, schedule.unit_shape, strict=False):
+        for name, tile, unit in zip(
+            ("rows", "columns"), schedule.register_tile, schedule.unit_shape, strict=False
+        ):
             if tile % unit:
-                raise PlanError(f"schedule: register_tile {name} {tile} is not a multiple of the intrinsic's {unit}")
+                raise PlanError(
+                    f"schedule: register_tile {name} {tile} is not a multiple of the intrinsic's {unit}"
+                )
 
 
 LAYOUTS = ("packed", "copied", "in_place")

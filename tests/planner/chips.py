@@ -1,4 +1,5 @@
-"""Hand-made targets for planner tests: built from the frozen model, no YAML, so that one number can be changed at a time."""
+"""Hand-made targets for planner tests: built from the frozen model, no YAML, so that one number can be
+changed at a time."""
 
 from __future__ import annotations
 
@@ -59,7 +60,13 @@ def simd(
 
 def wide(**changes: Any) -> Target:
     """The same with 32 registers of 64 bytes and one multiply-add per cycle."""
-    settings: dict[str, Any] = dict(name="wide", lanes=16, registers=32, fmas=1, memory={"l1": {"read_bytes_per_cycle": 128, "write_bytes_per_cycle": 64}})
+    settings: dict[str, Any] = dict(
+        name="wide",
+        lanes=16,
+        registers=32,
+        fmas=1,
+        memory={"l1": {"read_bytes_per_cycle": 128, "write_bytes_per_cycle": 64}},
+    )
     return simd(**{**settings, **changes})
 
 
@@ -77,7 +84,8 @@ def staged(
     copies: str = "engine",
     cores: int = 1,
 ) -> Target:
-    """A core with a scratchpad, a copy engine and a matrix unit on 8-bit inputs; accumulators=0: C lies in the scratchpad."""
+    """A core with a scratchpad, a copy engine and a matrix unit on 8-bit inputs; accumulators=0: C lies in
+    the scratchpad."""
     home = "acc" if accumulators else "pad"
     memories = [
         Memory("dram", "dram", "device", read_bytes_per_cycle=dram, latency_cycles=latency),
@@ -86,7 +94,11 @@ def staged(
     if accumulators:
         memories.append(Memory("acc", "accumulator", "core", size_bytes=accumulators))
     m, n, k = shape
-    operands = {"acc": Operand("acc", "i32", home), "a": Operand("a", "i8", "pad"), "b": Operand("b", "i8", "pad")}
+    operands = {
+        "acc": Operand("acc", "i32", home),
+        "a": Operand("a", "i8", "pad"),
+        "b": Operand("b", "i8", "pad"),
+    }
     mma = Intrinsic(
         "mma", "matrix", "core", "acc[m, n] += sum[k](i32(a[m, k]) * i32(b[k, n]))", operands, {},
         Cost(issue_per_cycle=1 / interval, latency_cycles=0), dims={"m": m, "n": n, "k": k},

@@ -1,11 +1,12 @@
 """A counting simulator of a scratchpad core, and an exhaustive search over its tilings.
 
-It walks every step of a tiled matrix product with true edge sizes, keeps a clock for the matrix unit and one for an
-in-order copy engine, and knows when a buffer is free again.  It shares no code and no formula with the planner: the
-planner's choice is judged by it.
+It walks every step of a tiled matrix product with true edge sizes, keeps a clock for the matrix unit and
+one for an in-order copy engine, and knows when a buffer is free again.  It shares no code and no formula
+with the planner: the planner's choice is judged by it.
 
-The program that it walks, for step s: ask for the tiles of step s + buffers - 1 that changed; wait for those of step s;
-multiply; if C moves on, send the C tile away (complete, or partial sums that must come back later).
+The program that it walks, for step s: ask for the tiles of step s + buffers - 1 that changed; wait for
+those of step s; multiply; if C moves on, send the C tile away (complete, or partial sums that must come
+back later).
 """
 
 from __future__ import annotations
@@ -168,11 +169,13 @@ class Found:
     considered: int
 
 
-def search(chip: Chip, shape: tuple[int, int, int], seconds: float = 8.0, start: Tiling | None = None) -> Found:
+def search(
+    chip: Chip, shape: tuple[int, int, int], seconds: float = 8.0, start: Tiling | None = None
+) -> Found:
     """The best tiling over all balanced tiles, orders and buffers.
 
-    Candidates are sorted by a bound that no schedule beats (the unit alone, the engine alone) and walked until the bound
-    passes the best time: then the result is exact.  `start` gives a first best time.
+    Candidates are sorted by a bound that no schedule beats (the unit alone, the engine alone) and walked
+    until the bound passes the best time: then the result is exact.  `start` gives a first best time.
     """
     rows = sorted(_bounded(chip, shape), key=lambda r: r[0])
     best = (walk(chip, shape, start), start) if start is not None else (math.inf, None)
@@ -196,7 +199,9 @@ def search(chip: Chip, shape: tuple[int, int, int], seconds: float = 8.0, start:
 def _bounded(chip: Chip, shape: tuple[int, int, int]) -> list[tuple]:  # type: ignore[type-arg]
     rows, columns, depth = shape
     um, un, uk = chip.unit
-    grid = np.array(list(itertools.product(block_sizes(rows, um), block_sizes(columns, un), block_sizes(depth, uk))))
+    grid = np.array(
+        list(itertools.product(block_sizes(rows, um), block_sizes(columns, un), block_sizes(depth, uk)))
+    )
     m, n, k = grid.T.astype(float)
     found = []
     for mr, nr in _accumulator_tiles(chip, m, n):
@@ -205,8 +210,7 @@ def _bounded(chip: Chip, shape: tuple[int, int, int]) -> list[tuple]:  # type: i
             if ok.any():
                 bound = _bound(chip, shape, *(x[ok] for x in (m, n, k, mr, nr)), order)
                 found += [
-                    (*z, order, buffers)
-                    for z in zip(bound, m[ok], n[ok], k[ok], mr[ok], nr[ok], strict=True)
+                    (*z, order, buffers) for z in zip(bound, m[ok], n[ok], k[ok], mr[ok], nr[ok], strict=True)
                 ]
     return found
 
@@ -245,14 +249,18 @@ def _bound(chip: Chip, shape, m, n, k, mr, nr, order) -> np.ndarray:  # type: ig
     read = uses * (chip.unit[0] + chip.unit[1]) * chip.unit[2]
     if not chip.acc:
         read = read + uses * 2 * chip.unit[0] * chip.unit[1] * ACC
-    starts = np.maximum(trips["m"], np.ceil(extent["m"] / mr)) * np.maximum(trips["n"], np.ceil(extent["n"] / nr))
+    starts = np.maximum(trips["m"], np.ceil(extent["m"] / mr)) * np.maximum(
+        trips["n"], np.ceil(extent["n"] / nr)
+    )
     unit = np.maximum(uses * chip.interval, read / chip.feed) + starts * trips["k"] * chip.fill
     count, volume = {}, {}
     for x, dims in (("a", "mk"), ("b", "kn"), ("c", "mn")):
         count[x], repeats = np.ones_like(m), np.ones_like(m)
         for depth in (2, 1, 0):  # outside the innermost loop that moves x, every loop repeats or moves it
             d = order[depth]
-            moves = np.logical_or.reduce([trips[order[i]] > 1 for i in range(depth, 3) if order[i] in dims] or [trips[d] < 0])
+            moves = np.logical_or.reduce(
+                [trips[order[i]] > 1 for i in range(depth, 3) if order[i] in dims] or [trips[d] < 0]
+            )
             count[x] = np.where(moves, count[x] * trips[d], count[x])
             repeats = np.where(moves & (d not in dims), repeats * trips[d], repeats)
         volume[x] = extent[dims[0]] * extent[dims[1]] * repeats

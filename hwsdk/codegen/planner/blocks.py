@@ -1,6 +1,7 @@
 """Time of one block of a worker tile on the engine: issue, dependent chain, operand feed, overheads.
 
-Design choice: time is a function of the block's size, so full, last and average blocks are priced by the same lines.
+Design choice: time is a function of the block's size, so full, last and average blocks are priced by the
+same lines.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from hwsdk.codegen.planner.tiles import K, M, N, Vector
 
 @dataclass(frozen=True)
 class BlockTime:
-    """issue: unit operations back to back; unit: with the dependent chain; feed: operands from `near`; over: exposed."""
+    """issue: unit operations back to back; unit: with the dependent chain; feed: operands from `near`;
+    over: exposed."""
 
     issue: Vector
     unit: Vector
@@ -39,12 +41,15 @@ def block_time(nest: Nest, block: Block) -> BlockTime:
     if near.loads:
         slots = granules[M] * register[N] + granules[N] * register[M]
         feed = np.maximum(feed, slots * granules[K] / near.loads)
-    over = register_tiles * (engine.tile_overhead + np.where(nest.stays, 0, engine.chain)) / nest.tiles_in_flight
+    over = (
+        register_tiles * (engine.tile_overhead + np.where(nest.stays, 0, engine.chain)) / nest.tiles_in_flight
+    )
     return BlockTime(issue, np.maximum(issue, chain), feed, over)
 
 
 def feed_bytes(nest: Nest, block: Block, operations: Vector) -> Vector:
-    """Bytes that a block reads from (and writes to) `near`: its operands once per register tile, or at every use."""
+    """Bytes that a block reads from (and writes to) `near`: its operands once per register tile, or at
+    every use."""
     engine, problem, machine = nest.machine.engine, nest.problem, nest.machine
     size, register = block[SIZE], block[REGISTER_TILES]
     if engine.rereads_a:
@@ -56,18 +61,19 @@ def feed_bytes(nest: Nest, block: Block, operations: Vector) -> Vector:
     else:
         b = size[N] * size[K] * register[M] * problem.b_bytes
     if machine.store is None:
-        return a + b + operations * (2 * engine.m * engine.n * problem.acc_bytes)
+        return np.asarray(a + b + operations * (2 * engine.m * engine.n * problem.acc_bytes))
     if machine.staged:
-        return a + b + np.where(nest.c_in_near, 2 * problem.acc_bytes, 0) * size[M] * size[N]
-    return a + b
+        return np.asarray(a + b + np.where(nest.c_in_near, 2 * problem.acc_bytes, 0) * size[M] * size[N])
+    return np.asarray(a + b)
 
 
 def drain_time(nest: Nest) -> Vector:
-    """Moving C between the place of accumulators and `near`: once if it stays over k, else out and back per k block."""
+    """Moving C between the place of accumulators and `near`: once if it stays over k, else out and back per
+    k block."""
     store, near, tiles = nest.machine.store, nest.machine.near, nest.tiles
     if store is None:
         return np.zeros(len(nest))
     visits = np.where(nest.stays, 1.0, tiles.trips[K])
     out_rate, in_rate = (near.write, near.read) if store.kind == "registers" else (store.read, store.write)
     c = tiles.worker[M] * tiles.worker[N] * nest.problem.acc_bytes
-    return c * (visits / out_rate + (visits - 1) / in_rate)
+    return np.asarray(c * (visits / out_rate + (visits - 1) / in_rate))

@@ -1,7 +1,8 @@
 """Which tilings are considered for one machine: register tiles, worker tiles, level tiles.
 
-Design choice: coarse to fine.  Combinations of worker and register tile are first costed with a few blockings each; only
-the best combinations get every blocking.  So planning takes milliseconds although nothing is decided by formula.
+Design choice: coarse to fine.  Combinations of worker and register tile are first costed with a few
+blockings each; only the best combinations get every blocking.  So planning takes milliseconds although
+nothing is decided by formula.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ from hwsdk.codegen.planner.tiles import K, M, N, Tiles, Vector, balanced, consta
 
 SLICE = 8  # k blocks of a one-deep intrinsic are cut in slices of this many elements
 SHORTEST = 64  # k blocks at caches are at least this long
+ROWS_OF_TILES = (
+    4  # row blocks at caches hold at least this many register tiles: one alone is the other register order
+)
 KEPT = 12  # combinations of worker and register tile that get every blocking
-KEPT_WORKERS = 16
+KEPT_WORKERS = 12
+CHUNK = 8192  # candidates costed at once: their arrays stay in a cache of the machine that plans
 KEPT_STAGED = 160  # staged nests whose transitions are looked at one by one
 TILES_PER_WORKER = 8
 
@@ -42,7 +47,8 @@ def _kept(nest: Nest, abilities: Abilities) -> Fit | None:
 
 
 def worker_grid(machine: Machine, problem: Contraction) -> Vector:
-    """(rows, columns) of worker tiles: one for a single worker, else the balanced splits that leave least idle."""
+    """(rows, columns) of worker tiles: one for a single worker, else the balanced splits that leave least
+    idle."""
     m, n, _ = problem.extents
     if machine.workers == 1:
         return np.array([[m], [n]], float)
@@ -81,46 +87,55 @@ def k_blocks(machine: Machine, problem: Contraction) -> Vector:
     k = problem.extents[2]
     granule = machine.engine.k * (SLICE if machine.engine.k == 1 and not machine.staged else 1)
     if problem.taps == 1:
-        return balanced(k, granule, powers=machine.staged)
+        return balanced(k, granule)
     channels = k // problem.taps
     whole = balanced(problem.taps, 1) * channels
     return np.unique(np.concatenate([whole, np.minimum(balanced(channels, granule), channels)]))
 
 
-# ---------------------------------------------------------------------------------------------------------- at caches
+# ------------------------------------------------------------------------------------------------ at caches
 def _cached(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit | None:
     depth = k_blocks(machine, problem)
     depth = depth[depth >= min(SHORTEST, depth.max())]
     workers = worker_grid(machine, problem)
-    registers = register_tiles(machine, problem, abilities)
+    registers = _fitting(machine, problem, abilities, register_tiles(machine, problem, abilities))
     pick = grid(range(workers.shape[1]), range(registers.shape[1])).astype(int)
     pairs = np.concatenate([workers[:, pick[0]], registers[:, pick[1]]])
     if pairs.shape[1] > KEPT:
-        coarse = _blocked(machine, problem, abilities, pairs, depth[-4:][::-2], coarse=True)
+        coarse = _blocked(machine, problem, abilities, pairs, depth[-3::2], coarse=True)
         if coarse is None:
             return None
         pairs = _best_pairs(coarse)
     return _blocked(machine, problem, abilities, pairs, depth, coarse=False)
 
 
+def _fitting(machine: Machine, problem: Contraction, abilities: Abilities, registers: Vector) -> Vector:
+    whole = constant(problem.extents, registers.shape[1])
+    return registers[
+        :, fits(Nest(machine, problem, Tiles.of(whole, whole, registers, "kmn")), abilities).mask
+    ]
+
+
 def _blocked(
     machine: Machine, problem: Contraction, abilities: Abilities, pairs: Vector, depth: Vector, coarse: bool
 ) -> Fit | None:
-    """Every (worker tile, register tile) pair with row blocks and k blocks, in the orders that can be emitted."""
-    k = problem.extents[2]
-    levels, chosen = [], []
-    for i, (pm, _, mr, _) in enumerate(pairs.T):
-        rows = balanced(int(pm), machine.engine.m)
-        rows = rows[rows >= min(mr, pm)]
-        if coarse:
-            rows = rows[np.unique([0, len(rows) // 2, len(rows) - 1])]
-        levels.append(grid(rows, depth))
-        chosen += [i] * levels[-1].shape[1]
-    table = np.concatenate(levels, axis=1)
-    pm, pn, mr, nr = pairs[:, chosen]
-    worker = np.stack([pm, pn, np.full(len(pm), float(k))])
-    level = np.stack([table[0], pn, table[1]])
-    parts = [Tiles.of(worker, level, np.stack([mr, nr]), *orders) for orders in abilities.cache_orders]
+    """Every (worker tile, register tile) pair with row blocks and k blocks, in the orders that can be
+    emitted."""
+    engine = machine.engine
+    tables: dict[float, Vector] = {}
+    for pm in np.unique(pairs[0]):
+        rows = balanced(int(pm), engine.m)
+        rows = rows[[len(rows) // 2, -1]] if coarse and len(rows) > 1 else rows
+        tables[pm] = grid(rows, depth)
+    table = np.concatenate([tables[pm] for pm in pairs[0]], axis=1)
+    pm, pn, mr, nr = np.repeat(pairs, [tables[pm].shape[1] for pm in pairs[0]], axis=1)
+    worker = np.stack([pm, pn, np.full(len(pm), float(problem.extents[2]))])
+    least = np.minimum(ROWS_OF_TILES * mr, pm)
+    level = np.stack([np.maximum(table[0], least), pn, table[1]])
+    orders = abilities.cache_orders[:1] if coarse else abilities.cache_orders
+    table, first = np.unique(np.concatenate([worker[:2], level, [mr, nr]]), axis=1, return_index=True)
+    worker, level, register = worker[:, first], level[:, first], table[5:]
+    parts = [Tiles.of(worker, level, register, *order) for order in orders]
     return _kept(Nest(machine, problem, Tiles.join(parts)), abilities)
 
 
@@ -137,7 +152,7 @@ def _best_pairs(fit: Fit) -> Vector:
     return pairs[:, list(found.values())]
 
 
-# ----------------------------------------------------------------------------------------------------- at scratchpads
+# ------------------------------------------------------------------------------------------- at scratchpads
 def _staged(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit | None:
     """All level tiles, orders and buffers that fit, thinned by what engine and copies need at least."""
     assert machine.copies is not None
@@ -145,21 +160,39 @@ def _staged(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit
     depth = k_blocks(machine, problem)
     workers, levels = [], []
     for pm, pn in worker_grid(machine, problem).T:
-        rows, columns = balanced(int(pm), engine.m, powers=True), balanced(int(pn), engine.n, powers=True)
+        rows, columns = balanced(int(pm), engine.m), balanced(int(pn), engine.n)
         levels.append(grid(rows, columns, depth))
         workers.append(constant((pm, pn, problem.extents[2]), levels[-1].shape[1]))
     level, worker = np.concatenate(levels, axis=1), np.concatenate(workers, axis=1)
     holds = (level[M] * problem.a_bytes + level[N] * problem.b_bytes) * level[K] <= machine.near.bytes
-    base = Tiles.of(worker[:, holds], level[:, holds], _accumulator_tile(machine, problem, level[:, holds]), "mnk")
-    buffers = range(1, abilities.max_buffers + 1) if machine.copies.overlaps else (1,)
-    fit = _kept(
-        Nest(machine, problem, Tiles.join([base.reordered(o, b) for o, b in product(abilities.orders, buffers)])),
-        abilities,
+    base = Tiles.of(
+        worker[:, holds], level[:, holds], _accumulator_tile(machine, problem, level[:, holds]), "mnk"
+    )
+    fit = _most_buffers(
+        machine, problem, abilities, Tiles.join([base.reordered(o) for o in abilities.orders])
     )
     if fit is None or len(fit.nest) <= KEPT_STAGED:
         return fit
-    least = cost(fit.nest, bounds).cycles
+    chunks = [np.arange(i, min(i + CHUNK, len(fit.nest))) for i in range(0, len(fit.nest), CHUNK)]
+    least = np.concatenate([cost(fit.nest.where(chunk), bounds).cycles for chunk in chunks])
     return fit.pick(np.argpartition(least, KEPT_STAGED)[:KEPT_STAGED])
+
+
+def _most_buffers(machine: Machine, problem: Contraction, abilities: Abilities, tiles: Tiles) -> Fit | None:
+    """Each tile with as many buffers as fit (one where copies do not overlap or nothing moves): more never
+    cost more."""
+    assert machine.copies is not None
+    most = abilities.max_buffers if machine.copies.overlaps else 1
+    still = (tiles.trips <= 1).all(0)
+    left = np.ones(len(tiles), bool)
+    found = []
+    for count in range(most, 0, -1):
+        fit = fits(Nest(machine, problem, tiles.buffered(count)), abilities)
+        keep = fit.mask & left & ((count == 1) | ~still)
+        left &= ~keep
+        if keep.any():
+            found.append(fit.pick(keep))
+    return Fit.join(found) if found else None
 
 
 def _accumulator_tile(machine: Machine, problem: Contraction, level: Vector) -> Vector:
@@ -172,13 +205,16 @@ def _accumulator_tile(machine: Machine, problem: Contraction, level: Vector) -> 
     rows = np.minimum(level[M], square)
     columns = np.maximum(engine.n, np.floor(room / rows / engine.n) * engine.n)
     whole = np.ceil(level[M] / engine.m) * engine.m * np.ceil(level[N] / engine.n) * engine.n <= room
-    return np.stack([np.where(whole, level[M], rows), np.where(whole, level[N], np.minimum(level[N], columns))])
+    return np.stack(
+        [np.where(whole, level[M], rows), np.where(whole, level[N], np.minimum(level[N], columns))]
+    )
 
 
 def _grouped(machine: Machine, problem: Contraction, abilities: Abilities) -> Tiles:
     """A level tile is a power-of-two grid of register tiles, one per instance of the inner level."""
     engine, inner = machine.engine, machine.inner
-    assert inner is not None and machine.copies is not None
+    assert inner is not None
+    assert machine.copies is not None
     m, n, k = problem.extents
     registers = register_tiles(machine, problem, abilities)
     across = np.array([(a, b) for a, b in product((1, 2, 4, 8), repeat=2) if a * b <= inner.most], float).T
@@ -193,4 +229,4 @@ def _grouped(machine: Machine, problem: Contraction, abilities: Abilities) -> Ti
     keep = small & ((pick[3] == 1) | (k / pick[3] >= pick[2]))
     base = Tiles.of(worker[:, keep], level[:, keep], np.stack([mr, nr])[:, keep], "mnk")
     buffers = range(1, abilities.max_buffers + 1) if machine.copies.overlaps else (1,)
-    return Tiles.join([base.reordered("mnk", b) for b in buffers])
+    return Tiles.join([base.buffered(b) for b in buffers])

@@ -1,7 +1,7 @@
 """From a target and a contraction to schedules: cost all candidates, take the least.
 
-Design choice: nothing here branches on a chip.  What differs is data of the description: the kind of the nearest place,
-whether copies overlap, whether an execution level lies inside the worker.
+Design choice: nothing here branches on a chip.  What differs is data of the description: the kind of the
+nearest place, whether copies overlap, whether an execution level lies inside the worker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hwsdk.codegen.planner.fits import Fit, fits
 from hwsdk.codegen.planner.levels import Machine, machines
 from hwsdk.codegen.planner.nest import Nest
 from hwsdk.codegen.planner.problem import Abilities, Contraction
-from hwsdk.codegen.planner.tiles import Tiles, even
+from hwsdk.codegen.planner.tiles import Tiles, Vector, constant, even
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.errors import PlanError
 from hwsdk.target_desc.model import Target
@@ -51,12 +51,15 @@ def plan_top(
 def predict(
     target: Target, problem: Contraction, schedule: ContractionSchedule, abilities: Abilities = DEFAULT
 ) -> float:
-    """Predicted cycles of `schedule` on another problem: its blocks are balanced anew; infinite where it does not fit."""
+    """Predicted cycles of `schedule` on another problem: its blocks are balanced anew; infinite where it
+    does not fit."""
     fit = fits(_adapted(_machine_of(target, problem.at(), schedule), problem.at(), schedule), abilities)
     return float(cost(fit.nest).cycles[0]) if fit.mask[0] else np.inf
 
 
-def check(target: Target, problem: Contraction, schedule: ContractionSchedule, abilities: Abilities = DEFAULT) -> None:
+def check(
+    target: Target, problem: Contraction, schedule: ContractionSchedule, abilities: Abilities = DEFAULT
+) -> None:
     """PlanError if `schedule` (perhaps overridden by hand) does not fit the target."""
     machine = _machine_of(target, problem.at(), schedule)
     fit = fits(_adapted(machine, problem.at(), schedule), abilities)
@@ -122,7 +125,8 @@ class _Ranked:
 
 
 def _adapted(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Nest:
-    """The schedule's tiles on this problem: what covered a dim still covers it, blocks are balanced, all is clipped."""
+    """The schedule's tiles on this problem: what covered a dim still covers it, blocks are balanced, all is
+    clipped."""
     engine = machine.engine
     worker, level = [], []
     for d, (extent, granule) in enumerate(zip(problem.extents, (engine.m, engine.n, engine.k), strict=True)):
@@ -131,12 +135,14 @@ def _adapted(machine: Machine, problem: Contraction, schedule: ContractionSchedu
         covered = schedule.tiles[d] >= schedule.worker_tile[d] and not machine.staged and d == 1
         worker.append(tile)
         level.append(tile if covered else even(tile, schedule.tiles[d], granule))
-    columns = [np.array(x, float)[:, None] for x in (worker, level, schedule.register_tile)]
-    tiles = Tiles.of(*columns, schedule.order, schedule.register_order, schedule.buffers)
+    columns = (constant(worker, 1), constant(level, 1), constant(schedule.register_tile, 1))
+    tiles = Tiles.of(
+        *columns, order=schedule.order, register_order=schedule.register_order, buffers=schedule.buffers
+    )
     return Nest(machine, problem, tiles)
 
 
-def _triple(values: np.ndarray) -> tuple[int, int, int]:  # type: ignore[type-arg]
+def _triple(values: Vector) -> tuple[int, int, int]:
     m, n, k = (int(v) for v in values)
     return m, n, k
 

@@ -1,7 +1,9 @@
-"""Predicted cycles of candidate tilings: a roofline over the engine and every place, with what does not overlap added.
+"""Predicted cycles of candidate tilings: a roofline over the engine and every place, with what does not
+overlap added.
 
-Design choice: no closed-form tile sizes.  Everything that makes one tile better than another (chains, load slots, bytes
-per level, conflicts, overheads, waves of workers) is a term here, and the planner takes the least.
+Design choice: no closed-form tile sizes.  Everything that makes one tile better than another (chains, load
+slots, bytes per level, conflicts, overheads, waves of workers) is a term here, and the planner takes the
+least.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ CLAIM = 0.25  # of fork_cycles: one worker takes one tile
 
 @dataclass(frozen=True)
 class Cost:
-    """cycles: of the whole problem; parts: cycles per resource of one worker tile; shared: of all workers together."""
+    """cycles: of the whole problem; parts: cycles per resource of one worker tile; shared: of all workers
+    together."""
 
     cycles: Vector
     parts: Mapping[str, Vector]
@@ -60,7 +63,9 @@ def cost(nest: Nest, staging: Callable[[Nest], Pipeline] = pipeline) -> Cost:
         exposed = work.over * nest.tiles.trips[K] + drain_time(nest) + packing(nest)
         parts[engine.unit] = base = work.unit
     for i, place in enumerate(machine.levels):
-        feeds_copies = machine.staged and i >= len(machine.levels) - 2  # near, and the place copied from: in `pipe`
+        feeds_copies = (
+            machine.staged and i >= len(machine.levels) - 2
+        )  # near, and the place copied from: in `pipe`
         if feeds_copies and not (machine.shared(place) and place is not machine.near):
             continue
         total, per_worker = place_bytes(nest, i)
@@ -82,7 +87,9 @@ def packing(nest: Nest) -> Vector:
         return np.zeros(len(nest))
     near = machine.near
     source = machine.levels[-2] if len(machine.levels) > 1 else near
-    gather = 1.0 if problem.b_contiguous == "n" else machine.engine.n / 2  # a transposing copy moves single elements
+    gather = (
+        1.0 if problem.b_contiguous == "n" else machine.engine.n / 2
+    )  # a transposing copy moves single elements
     rate = gather * (1 / min(near.read, source.read) + 1 / near.write)
     return np.asarray(tiles.worker[K] * tiles.worker[N] * problem.b_bytes * rate)
 
@@ -116,7 +123,8 @@ def _operands(nest: Nest, inward: Place | None) -> tuple[Vector, Vector, Vector]
     element = {"a": float(problem.a_bytes), "b": float(problem.b_bytes), "c": float(problem.acc_bytes)}
     blocks: list[Loop] = [(d, np.take_along_axis(tiles.level, d[None], 0)[0]) for d in tiles.order]
     outer = np.where(tiles.columns_outer, N, M)
-    registers: list[Loop] = [(d, np.where(d == M, *tiles.register)) for d in (outer, N - outer)]
+    mr, nr = tiles.register
+    registers: list[Loop] = [(d, np.where(d == M, mr, nr)) for d in (outer, N - outer)]
     if inward is None:  # only the C tile and an operand that the next step repeats stay in registers
         k = (np.full(len(nest), K), np.full(len(nest), float(machine.engine.k)))
         moved = traffic([*blocks, *registers, k], tiles.worker, element, None)
@@ -166,13 +174,14 @@ def roofline(base: Vector, times: Mapping[str, Vector], hidden: Mapping[str, flo
     longest = rows.argmax(0)[None]
     own = np.take_along_axis(shown, longest, 0)[0]
     most = rows.max(0) + shown.sum(0) - own
-    return np.where(own > 0, np.maximum(most, base + shown.sum(0)), most)
+    return np.asarray(np.where(own > 0, np.maximum(most, base + shown.sum(0)), most))
 
 
 def across_workers(
     nest: Nest, one: Vector, issue: Vector, parts: Mapping[str, Vector], shared: Mapping[str, Vector]
 ) -> Vector:
-    """From one worker tile to the whole problem: waves over workers, tiles in flight, shared places, forks, ties."""
+    """From one worker tile to the whole problem: waves over workers, tiles in flight, shared places, forks,
+    ties."""
     machine, tiles = nest.machine, nest.tiles
     waves = ceil_div(nest.worker_tiles, machine.workers)
     cycles = waves * one

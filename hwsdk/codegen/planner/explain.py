@@ -5,104 +5,128 @@ Design choice: the fields are looked up in `Target.origins`, so every line says 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
 from hwsdk.codegen.planner.levels import Machine
 from hwsdk.codegen.planner.problem import Contraction
 from hwsdk.codegen.schedule import ContractionSchedule, Reason, Reasons
 from hwsdk.target_desc.model import Target
 
+STATED_AS = (  # a rate or latency may be given in another unit
+    ("read_bytes_per_cycle", "read_gb_per_s"),
+    ("write_bytes_per_cycle", "write_gb_per_s"),
+    ("latency_cycles", "latency_ns"),
+)
+
+
+def stated(target: Target, path: str) -> str:
+    """The path under which the description states a field."""
+    for name, other in STATED_AS:
+        if path.endswith(name) and path not in target.origins:
+            candidate = path.removesuffix(name) + other
+            if candidate in target.origins:
+                return candidate
+    return path
+
 
 def source_of(target: Target, fields: Iterable[str]) -> str:
-    """The evidence behind some fields: the distinct sources, an estimate never hidden behind a measurement."""
-    found = []
-    for name in fields:
-        origin = target.origins.get(name)
-        if origin is not None and origin.source and origin.source not in found:
-            found.append(origin.source)
-    return "; ".join(found)
+    """The evidence behind some fields: the distinct sources."""
+    found = (target.origins[name].source for name in fields if name in target.origins)
+    return "; ".join(dict.fromkeys(source for source in found if source))
 
 
 def reason(target: Target, decision: str, value: object, *fields: str) -> Reason:
-    return Reason(decision, str(value), fields, source_of(target, fields))
+    """One reason; fields that the description does not state at all are dropped when others remain."""
+    paths = tuple(dict.fromkeys(stated(target, f) for f in fields))
+    known = tuple(p for p in paths if p in target.origins)
+    return Reason(decision, str(value), known or paths, source_of(target, known))
 
 
 def reasons(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Reasons:
     """One reason per decision of `schedule`."""
-    target, engine, near, store = machine.target, machine.engine, machine.near, machine.store
-    name = engine.intrinsic
-    lines = [
-        reason(target, "intrinsic", name or "plain multiply-add", f"intrinsics.{name}.semantics", f"intrinsics.{name}.cost.issue_per_cycle")
-        if name
-        else reason(target, "intrinsic", "plain multiply-add", f"dtypes.{problem.acc}")
-    ]
-    lines.append(_register_reason(machine, schedule))
-    if schedule.k_chains > 1:
-        lines.append(reason(target, "k_chains", schedule.k_chains, *_chain_fields(machine)))
-    lines.append(_tile_reason(machine, schedule))
-    lines.append(reason(target, "order", f"{schedule.order}>{schedule.register_order}", *_rates(machine)))
-    if machine.staged and machine.copies is not None:
-        unit = machine.copies.unit
+    target = machine.target
+    lines = [*_engine(machine, problem, schedule), *_blocking(machine, problem, schedule)]
+    if machine.inner is not None and machine.store is not None:
+        level, store, near = machine.inner.name, machine.store.name, machine.near.name
+        pools = (f"memory.{store}.pool_bytes_per", f"memory.{near}.pool_bytes_per")
         lines.append(
-            reason(target, "buffers", schedule.buffers, f"units.{unit}.copies", f"units.{unit}.setup_cycles", f"memory.{near.name}.size_bytes")
+            reason(target, "groups", schedule.groups, f"execution.{level}.max", f"memory.{store}.count")
         )
-        lines.append(reason(target, "used_bytes", f"{schedule.used_bytes} of {near.bytes:.0f}", f"memory.{near.name}.size_bytes"))
-    workers = [f"execution.{x.name}.count" for x in target.levels[: machine.worker_depth + 1]]
-    forks = [f"execution.{x.name}.fork_cycles" for x in target.levels[: machine.worker_depth + 1] if x.fork_cycles]
-    lines.append(reason(target, "worker_tile", "x".join(map(str, schedule.worker_tile)), *workers, *forks))
-    if schedule.b_layout != "in_place":
-        why = "B is constant" if problem.b_constant else f"B is contiguous along {problem.b_contiguous}"
-        lines.append(reason(target, "b_layout", f"{schedule.b_layout}, panels of {schedule.panel} ({why})", f"memory.{near.name}.loads_per_cycle"))
-    if machine.inner is not None and store is not None:
-        level = machine.inner.name
-        lines.append(reason(target, "groups", schedule.groups, f"execution.{level}.max", f"memory.{store.name}.count"))
-        lines.append(reason(target, "occupancy", schedule.occupancy, f"memory.{store.name}.pool_bytes_per", f"memory.{near.name}.pool_bytes_per"))
-    place = target.memories
-    bound = schedule.bound_by
-    field = f"memory.{bound}.read_bytes_per_cycle" if any(m.name == bound for m in place) else f"units.{bound}.count"
-    if bound == "copies" and machine.copies is not None:
-        field = f"units.{machine.copies.unit}.bytes_per_cycle"
-    lines.append(reason(target, "bound_by", bound, field))
-    for gap in machine.unknown:
-        lines.append(reason(target, "unknown", "treated as free", gap))
+        lines.append(reason(target, "occupancy", schedule.occupancy, *pools))
+    lines.append(reason(target, "bound_by", schedule.bound_by, _bound_field(machine, schedule.bound_by)))
+    lines += [Reason("unknown", "treated as free", (gap,)) for gap in machine.unknown]
     return tuple(lines)
 
 
+def _engine(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Iterator[Reason]:
+    """The intrinsic and the register tile."""
+    target, engine, store, near = machine.target, machine.engine, machine.store, machine.near
+    name = engine.intrinsic
+    if name:
+        yield reason(
+            target,
+            "intrinsic",
+            name,
+            f"intrinsics.{name}.semantics",
+            f"intrinsics.{name}.cost.issue_per_cycle",
+        )
+    else:
+        yield reason(target, "intrinsic", "plain multiply and add", f"dtypes.{problem.acc}")
+    fields = list(_chain_fields(machine))
+    if store is not None and store.kind == "registers":
+        fields += [f"memory.{store.name}.count", f"memory.{store.name}.width_bytes"]
+        fields += ["codegen.address_registers"] * bool(machine.address_registers)
+        fields += [f"memory.{near.name}.loads_per_cycle"] * bool(near.loads)
+        fields += [f"memory.{near.name}.ways"] * bool(near.ways)
+    elif store is not None:
+        fields.append(f"memory.{store.name}.size_bytes")
+    rows, columns = schedule.register_tile
+    yield reason(target, "register_tile", f"{rows}x{columns} ({schedule.vectors} vectors)", *fields)
+    if schedule.k_chains > 1:
+        yield reason(target, "k_chains", schedule.k_chains, *_chain_fields(machine))
+
+
+def _blocking(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Iterator[Reason]:
+    """Level tiles, order, buffers, worker tiles, the layout of B."""
+    target, near = machine.target, machine.near
+    overhead = f"units.{machine.engine.unit}.tile_overhead_cycles"
+    if machine.staged:
+        fields = [f"memory.{near.name}.size_bytes", f"intrinsics.{machine.engine.intrinsic}.dims"]
+        fields += [f"memory.{machine.store.name}.size_bytes"] if machine.store is not None else []
+    else:
+        fields = [f"memory.{p.name}.size_bytes" for p in machine.levels if p.kind != "dram"]
+        fields += [f"memory.{p.name}.overlap" for p in machine.levels if p.overlap != 1.0]
+    yield reason(target, "tiles", "x".join(map(str, schedule.tiles)), *fields, overhead)
+    rates = (f"memory.{p.name}.read_bytes_per_cycle" for p in machine.levels)
+    yield reason(target, "order", f"{schedule.order}>{schedule.register_order}", *rates)
+    if machine.staged and machine.copies is not None:
+        unit, pad = f"units.{machine.copies.unit}", f"memory.{near.name}.size_bytes"
+        yield reason(target, "buffers", schedule.buffers, f"{unit}.copies", f"{unit}.setup_cycles", pad)
+        yield reason(target, "used_bytes", f"{schedule.used_bytes} of {near.bytes:.0f}", pad)
+    outer = target.levels[: machine.worker_depth + 1]
+    counts = [f"execution.{x.name}.count" for x in outer]
+    forks = [f"execution.{x.name}.fork_cycles" for x in outer if x.fork_cycles]
+    yield reason(target, "worker_tile", "x".join(map(str, schedule.worker_tile)), *counts, *forks)
+    if schedule.b_layout != "in_place":
+        why = "B is constant" if problem.b_constant else f"B is contiguous along {problem.b_contiguous}"
+        text = f"{schedule.b_layout}, panels of {schedule.panel} ({why})"
+        width = f"memory.{machine.store.name}.width_bytes" if machine.store is not None else ""
+        yield reason(target, "b_layout", text, width, f"memory.{near.name}.loads_per_cycle")
+
+
 def _chain_fields(machine: Machine) -> tuple[str, ...]:
+    """The fields that say how many accumulations must be in flight."""
     engine = machine.engine
-    path = f"intrinsics.{engine.intrinsic}.cost" if engine.intrinsic else f"units.{engine.unit}"
-    stated = engine.chain != engine.latency
-    chain = f"{path}.chain_cycles" if stated else f"{path}.latency_cycles"
+    if not engine.intrinsic:
+        return (f"units.{engine.unit}.count",)
+    path = f"intrinsics.{engine.intrinsic}.cost"
+    chain = f"{path}.chain_cycles" if engine.chain != engine.latency else f"{path}.latency_cycles"
     return chain, f"{path}.issue_per_cycle", f"units.{engine.unit}.count"
 
 
-def _register_reason(machine: Machine, schedule: ContractionSchedule) -> Reason:
-    target, engine, store, near = machine.target, machine.engine, machine.store, machine.near
-    fields = [*(_chain_fields(machine) if engine.intrinsic else (f"units.{engine.unit}.count",))]
-    if store is not None and store.kind == "registers":
-        fields += [f"memory.{store.name}.count", f"memory.{store.name}.width_bytes"]
-    elif store is not None:
-        fields.append(f"memory.{store.name}.size_bytes")
-    if machine.address_registers:
-        fields.append("codegen.address_registers")
-    if near.loads:
-        fields.append(f"memory.{near.name}.loads_per_cycle")
-    if near.ways:
-        fields.append(f"memory.{near.name}.ways")
-    rows, columns = schedule.register_tile
-    return reason(target, "register_tile", f"{rows}x{columns} ({schedule.vectors} vectors)", *fields)
-
-
-def _tile_reason(machine: Machine, schedule: ContractionSchedule) -> Reason:
-    target, near = machine.target, machine.near
-    fields = [f"memory.{p.name}.size_bytes" for p in machine.levels if p.kind != "dram"]
-    fields += [f"memory.{p.name}.overlap" for p in machine.levels if p.overlap != 1.0]
-    if machine.staged:
-        fields = [f"memory.{near.name}.size_bytes", f"intrinsics.{machine.engine.intrinsic}.dims"]
-        if machine.store is not None:
-            fields.append(f"memory.{machine.store.name}.size_bytes")
-    fields.append(f"units.{machine.engine.unit}.tile_overhead_cycles")
-    return reason(target, "tiles", "x".join(map(str, schedule.tiles)), *fields)
-
-
-def _rates(machine: Machine) -> tuple[str, ...]:
-    return tuple(f"memory.{p.name}.read_bytes_per_cycle" for p in machine.levels)
+def _bound_field(machine: Machine, bound: str) -> str:
+    if bound == "copies" and machine.copies is not None:
+        return f"units.{machine.copies.unit}.bytes_per_cycle"
+    if any(m.name == bound for m in machine.target.memories):
+        return f"memory.{bound}.read_bytes_per_cycle"
+    return f"units.{bound}.count"

@@ -1,11 +1,12 @@
 """Capacity: which candidates fit registers, accumulators and the scratchpad, and how many run side by side.
 
-Design choice: the only hard limits are places that the program allocates.  A cache never excludes a candidate; what does
-not fit it costs traffic.
+Design choice: the only hard limits are places that the program allocates.  A cache never excludes a
+candidate; what does not fit it costs traffic.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from hwsdk.codegen.planner.nest import Nest
 from hwsdk.codegen.planner.problem import Abilities
-from hwsdk.codegen.planner.tiles import K, M, Mask, N, Vector, ceil_div
+from hwsdk.codegen.planner.tiles import K, M, Mask, N, Tiles, Vector, ceil_div
 
 POINTER_BYTES = 12.0  # registers per copied granule of a lane: an address and its offset
 COPY_GRANULE = 16.0
@@ -22,7 +23,8 @@ COPY_GRANULE = 16.0
 
 @dataclass(frozen=True)
 class Fit:
-    """mask: what fits; nest: the same candidates with chains and occupancy; used: scratchpad bytes of one worker tile."""
+    """mask: what fits; nest: the same candidates with chains and occupancy; used: scratchpad bytes of a
+    worker tile."""
 
     mask: Mask
     nest: Nest
@@ -31,6 +33,14 @@ class Fit:
 
     def kept(self) -> Fit:
         return self.pick(self.mask)
+
+    @classmethod
+    def join(cls, parts: Sequence[Fit]) -> Fit:
+        first = parts[0].nest
+        nest = Nest(first.machine, first.problem, Tiles.join([p.nest.tiles for p in parts]))
+        arrays = (np.concatenate([getattr(p, name) for p in parts]) for name in ("mask", "used", "registers"))
+        mask, used, registers = arrays
+        return cls(mask, nest, used, registers)
 
     def pick(self, which: NDArray[Any]) -> Fit:
         """Some of the candidates, by mask or index."""
@@ -50,7 +60,11 @@ def fits(nest: Nest, abilities: Abilities) -> Fit:
         mask &= accumulator_bytes(nest) <= store.bytes
     elif inner is None:
         mask &= registers <= store.bytes
-        mask &= (engine.m > 1) | (machine.address_registers == 0) | (tiles.register[0] <= machine.address_registers)
+        mask &= (
+            (engine.m > 1)
+            | (machine.address_registers == 0)
+            | (tiles.register[0] <= machine.address_registers)
+        )
         if abilities.k_chains:
             chains = accumulator_sets(nest, registers)
     if machine.staged:
@@ -104,20 +118,25 @@ def copies_through_registers(nest: Nest) -> bool:
 
 def scratchpad_bytes(nest: Nest) -> Vector:
     """Staged tiles of A and B, the C tile where it lies there, and room through which results leave."""
-    problem, level, trips = nest.problem, nest.tiles.level, nest.tiles.trips
+    problem, trips, engine = nest.problem, nest.tiles.trips, nest.machine.engine
+    granule = np.array([[engine.m], [engine.n], [engine.k]], float)
+    level = ceil_div(nest.tiles.level, granule) * granule  # the intrinsic reads whole tiles
     buffers = np.ones(len(nest)) if copies_through_registers(nest) else nest.tiles.buffers
     a = level[M] * level[K] * problem.a_bytes * np.where((trips[M] <= 1) & (trips[K] <= 1), 1, buffers)
     b = level[N] * level[K] * problem.b_bytes * np.where((trips[N] <= 1) & (trips[K] <= 1), 1, buffers)
-    each = np.where(nest.c_in_near, problem.acc_bytes, 0) + problem.leaving_bytes(nest.machine.drains_through_near)
-    return a + b + level[M] * level[N] * each
+    each = np.where(nest.c_in_near, problem.acc_bytes, 0) + problem.leaving_bytes(
+        nest.machine.drains_through_near
+    )
+    return np.asarray(a + b + level[M] * level[N] * each)
 
 
 def copy_registers(nest: Nest) -> Vector:
-    """Registers of one group for the addresses of its copies and, where copies go through registers, for their data."""
+    """Registers of one group for the addresses of its copies and, where copies go through registers, for
+    their data."""
     problem, level = nest.problem, nest.tiles.level
     staged = (level[M] * problem.a_bytes + level[N] * problem.b_bytes) * level[K] / nest.groups
     waiting = copies_through_registers(nest) & (nest.tiles.buffers > 1)
-    return staged * (POINTER_BYTES / COPY_GRANULE + waiting)
+    return np.asarray(staged * (POINTER_BYTES / COPY_GRANULE + waiting))
 
 
 def occupancy_of(nest: Nest, registers: Vector, used: Vector) -> Vector:
@@ -126,4 +145,4 @@ def occupancy_of(nest: Nest, registers: Vector, used: Vector) -> Vector:
     assert inner is not None and store is not None
     by_pad = np.floor((near.pool or near.bytes) / np.maximum(used, 1))
     by_file = np.floor(store.pool / (nest.groups * registers)) if store.pool else np.full(len(nest), np.inf)
-    return np.minimum(np.minimum(by_pad, by_file), inner.resident_tiles)
+    return np.asarray(np.minimum(np.minimum(by_pad, by_file), inner.resident_tiles))

@@ -1,7 +1,9 @@
-"""A target as the planner sees it: places outer to inner, one engine, the way copies go, and who works in parallel.
+"""A target as the planner sees it: places outer to inner, one engine, the way copies go, and who works in
+parallel.
 
-Design choice: a `Machine` is built for one contraction intrinsic from fields of the description alone; an unknown
-number becomes the value that makes its term vanish, and is listed in `unknown`, so nothing is guessed silently.
+Design choice: a `Machine` is built for one contraction intrinsic from fields of the description alone; an
+unknown number becomes the value that makes its term vanish, and is listed in `unknown`, so nothing is
+guessed silently.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class Engine:
 
 @dataclass(frozen=True)
 class Copies:
-    """How operands reach a scratchpad.  kind: engine (beside the stream), registers (through them), blocking."""
+    """How operands reach a scratchpad.  kind: engine (beside the stream), registers (through them),
+    blocking."""
 
     unit: str
     kind: str
@@ -94,7 +97,8 @@ class Inner:
 
 @dataclass(frozen=True)
 class Machine:
-    """levels: outer to inner, without the place of accumulators (`store`; None: C is accumulated in `near`)."""
+    """levels: outer to inner, without the place of accumulators (`store`; None: C is accumulated in
+    `near`)."""
 
     target: Target
     levels: tuple[Place, ...]
@@ -128,7 +132,8 @@ class Machine:
 
 
 def machines(target: Target, problem: Contraction) -> tuple[Machine, ...]:
-    """One machine per intrinsic that computes this contraction; PlanError names what there is when none does."""
+    """One machine per intrinsic that computes this contraction; PlanError names what there is when none
+    does."""
     found = []
     for intrinsic in target.intrinsics.values():
         roles = contraction_roles(target, intrinsic)
@@ -136,7 +141,7 @@ def machines(target: Target, problem: Contraction) -> tuple[Machine, ...]:
             continue
         operands = intrinsic.operands
         dtypes = (operands[roles.a].dtype, operands[roles.b].dtype, operands[roles.acc].dtype)
-        if dtypes == (problem.a, problem.b, problem.acc) and not target.unit(intrinsic.unit).kind == "library":
+        if dtypes == (problem.a, problem.b, problem.acc) and target.unit(intrinsic.unit).kind != "library":
             found.append(_machine(target, intrinsic))
     if not found and (plain := _plain(target, problem)):
         found.append(plain)
@@ -178,11 +183,13 @@ def fork_cycles(target: Target) -> float:
 
 
 def places(target: Target) -> tuple[Place, ...]:
-    """Memories on the way of operands, outer to inner: dram, caches, scratchpads; a cache that a scratchpad is carved
-    out of serves no staged copies and is left out."""
+    """Memories on the way of operands, outer to inner: dram, caches, scratchpads; a cache that a scratchpad
+    is carved out of serves no staged copies and is left out."""
     carved = {m.shares for m in target.memories if m.kind == "scratchpad"}
     return tuple(
-        place_of(target, m) for m in target.memories if m.kind in ("dram", "cache", "scratchpad") and m.name not in carved
+        place_of(target, m)
+        for m in target.memories
+        if m.kind in ("dram", "cache", "scratchpad") and m.name not in carved
     )
 
 
@@ -305,7 +312,8 @@ def _reads(intrinsic: Intrinsic) -> set[str]:
 
 
 def _inner(target: Target, intrinsic: Intrinsic, near: Place, home: Memory) -> Inner | None:
-    """The level of program-chosen instances (`max`) inside the worker that executes the intrinsic, if there is one."""
+    """The level of program-chosen instances (`max`) inside the worker that executes the intrinsic, if there
+    is one."""
     worker = worker_level(target)
     scope = depth_of(target, intrinsic.scope)
     while target.levels[scope].lockstep:
@@ -329,14 +337,17 @@ def _most(levels: tuple[Level, ...]) -> int:
 
 
 def _copies(target: Target) -> Copies | None:
-    """The unit that fills the scratchpad: the one of kind dma, or else the one whose intrinsics move data into it."""
+    """The unit that fills the scratchpad: the one of kind dma, or else the one whose intrinsics move data
+    into it."""
     pads = {m.name for m in target.memories if m.kind == "scratchpad"}
     outside = {m.name for m in target.memories if m.kind in ("dram", "host", "cache")}
     movers: list[tuple[Unit, float]] = []
     for intrinsic in target.intrinsics.values():
         if _writes(intrinsic) in pads and _reads(intrinsic) & outside:
             movers.append((target.unit(intrinsic.unit), intrinsic.cost.latency_cycles or 0.0))
-    movers += [(u, 0.0) for u in target.units if u.kind == "dma" and u.name not in {m.name for m, _ in movers}]
+    movers += [
+        (u, 0.0) for u in target.units if u.kind == "dma" and u.name not in {m.name for m, _ in movers}
+    ]
     if not movers:
         return Copies("", "blocking", 0.0, NEVER, 0.0, 1)
     unit = min((u for u, _ in movers), key=lambda u: (u.kind != "dma", u.copies != "engine"))
@@ -346,15 +357,22 @@ def _copies(target: Target) -> Copies | None:
 
 
 def _plain(target: Target, problem: Contraction) -> Machine | None:
-    """Multiply and add of a native dtype on vector registers, for dtypes that no contraction intrinsic covers."""
+    """Multiply and add of a native dtype on vector registers, for dtypes that no contraction intrinsic
+    covers."""
     files = [m for m in target.memories if m.kind == "registers" and m.count is not None]
     vectors = [u for u in target.units if u.kind in ("vector", "scalar")]
     if target.codegen.model != "simd" or not target.native(problem.acc) or not files or not vectors:
         return None
     home = max(files, key=lambda m: (m.count or 0) * register_width(target, m))
     unit = max(vectors, key=lambda u: (u.kind == "vector", u.count))
-    lanes = max(1, register_width(target, home) // dtype(problem.acc).size_bytes) if unit.kind == "vector" else 1
-    costs = [i.cost.latency_cycles for i in target.intrinsics.values() if i.unit == unit.name and i.cost.latency_cycles]
+    lanes = (
+        max(1, register_width(target, home) // dtype(problem.acc).size_bytes) if unit.kind == "vector" else 1
+    )
+    costs = [
+        i.cost.latency_cycles
+        for i in target.intrinsics.values()
+        if i.unit == unit.name and i.cost.latency_cycles
+    ]
     chain = min(costs, default=PLAIN_CHAIN)
     engine = Engine(
         unit=unit.name, intrinsic="", m=1, n=lanes, k=1, interval=2.0, count=float(unit.count), latency=chain,

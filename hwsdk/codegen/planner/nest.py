@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwsdk.codegen.planner.levels import Machine
 from hwsdk.codegen.planner.problem import Contraction
@@ -29,7 +31,7 @@ class Nest:
     def __len__(self) -> int:
         return len(self.tiles)
 
-    def where(self, which: Mask) -> Nest:
+    def where(self, which: NDArray[Any]) -> Nest:
         return Nest(self.machine, self.problem, self.tiles.where(which))
 
     @cached_property
@@ -80,14 +82,14 @@ class Nest:
     @cached_property
     def deep(self) -> Mask:
         """Is k the innermost loop that advances?"""
-        return self.k_inmost & (self.tiles.trips[K] > 1)
+        return np.asarray(self.k_inmost & (self.tiles.trips[K] > 1))
 
     @cached_property
     def partial(self) -> Mask:
         """Do partial sums leave the worker: is there a loop over m or n inside the loop over k?"""
         trips, depth = self.tiles.trips, self.tiles.depth_of
         inside = [(trips[d] > 1) & (depth[d] > depth[K]) for d in (M, N)]
-        return (inside[0] | inside[1]) & (trips[K] > 1)
+        return np.asarray((inside[0] | inside[1]) & (trips[K] > 1))
 
     @cached_property
     def kinds(self) -> dict[str, Block]:

@@ -1,9 +1,9 @@
 """Time of a worker tile whose operands are copied into a scratchpad while the engine works.
 
-Design choice: the block loops have three kinds of transition (inner, middle, outer loop advances).  Which operands each
-kind moves, and the block it must hide behind, are known; so the time is a sum over kinds of transition and needs no
-walk over steps.  The copy engine serves requests in order: while a block is worked on it sends away the C tile of the
-block before and fetches what the block after needs.
+Design choice: the block loops have three kinds of transition (inner, middle, outer loop advances).  Which
+operands each kind moves, and the block it must hide behind, are known; so the time is a sum over kinds of
+transition and needs no walk over steps.  The copy engine serves requests in order: while a block is worked
+on it sends away the C tile of the block before and fetches what the block after needs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Pipeline:
 
 
 def pipeline(nest: Nest) -> Pipeline:
-    """Cycles of one worker tile staged through the innermost scratchpad; full and last blocks are priced apart."""
+    """Cycles of one worker tile staged through the innermost scratchpad; full and last blocks are priced
+    apart."""
     stage = _Stage(nest)
     engine = stage.compute(nest.pick("mean", "mean", "mean")) * nest.tiles.trips.prod(0) + drain_time(nest)
     total, copies = stage.ends()
@@ -66,7 +67,8 @@ def bounds(nest: Nest) -> Pipeline:
 
 @dataclass(frozen=True)
 class _Move:
-    """One transition: the block before it, copies fetched for the block after, C going out and partial C coming back."""
+    """One transition: the block before it, copies fetched for the block after, C going out and partial C
+    coming back."""
 
     work: Vector
     loads: Vector
@@ -108,7 +110,8 @@ class _Stage:
         return np.asarray((trips[depth] - 1) * trips[:depth].prod(0))
 
     def transitions(self, depth: int) -> Iterator[tuple[Vector, Block, Block]]:
-        """How often the loop at `depth` advances, from which block to which: the loops further in start anew."""
+        """How often the loop at `depth` advances, from which block to which: the loops further in start
+        anew."""
         trips, inside, pick = self.nest.tiles.trips_at, 2 - depth, self.nest.pick
         steps = (("full", np.maximum(0, trips[depth] - 2)), ("last", np.minimum(1, trips[depth] - 1)))
         for outer in product(("full", "last"), repeat=depth):
@@ -124,7 +127,7 @@ class _Stage:
     def moves(self) -> dict[str, tuple[Mask, ...]]:
         """Does a transition at each depth change the operand's tile?"""
         tiles = self.nest.tiles
-        found = {}
+        found: dict[str, tuple[Mask, ...]] = {}
         for operand, (row, column) in OPERANDS.items():
             indexed = (tiles.order == row) | (tiles.order == column)
             again = indexed & (tiles.trips_at > 1)  # a loop further in that starts anew
@@ -150,7 +153,8 @@ class _Stage:
         return block_time(self.nest, block).total
 
     def ends(self) -> tuple[Vector, Vector]:
-        """What nothing hides: the first tiles arriving, the last block and its C tile leaving; and the copies among it."""
+        """What nothing hides: the first tiles arriving, the last block and its C tile leaving; and the
+        copies among it."""
         first, last = self.nest.pick("full", "full", "full"), self.nest.pick("last", "last", "last")
         copies = self.load(first, "a") + self.load(first, "b") + self.leave(last)
         waits = self.latency if self.copies.overlaps else 2 * self.latency
@@ -181,10 +185,11 @@ class _Stage:
         hidden = np.maximum(bare, loads + out)
         waiting = bare + out + back + self.latency
         hidden = np.where(back > 0, returning * waiting + (1 - returning) * hidden, hidden)
-        return np.where(self.hides, np.where(self.nest.deep, bare, hidden), serial)
+        return np.asarray(np.where(self.hides, np.where(self.nest.deep, bare, hidden), serial))
 
     def shifted(self, depth: int, total: Vector, pending: Vector) -> tuple[Vector, Vector]:
-        """C leaves one block later than `overlapped` says: correct the first transition and remember the last.
+        """C leaves one block later than `overlapped` says: correct the first transition and remember the
+        last.
 
         Where k is the innermost loop, C instead leaves beside the second k block of the next tile.
         """

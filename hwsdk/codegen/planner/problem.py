@@ -1,6 +1,7 @@
 """What the planner is asked: extents, dtypes and the few facts about operands that change a schedule.
 
-Design choice: problems know nothing of graphs or kernels; whoever builds kernels fills one of these four records.
+Design choice: problems know nothing of graphs or kernels; whoever builds kernels fills one of these four
+records.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Range:
     likely: tuple[int, ...] = ()
 
     def samples(self, count: int = 12) -> tuple[int, ...]:
-        """Values to plan for: the likely ones and a geometric sweep of the range (up to 4096 where it is open)."""
+        """Values to plan for: the likely ones and a geometric sweep of the range (up to 4096 where it is
+        open)."""
         low = max(1, self.low)
         high = max(low, min(self.high if self.high is not None else 4096, 1 << 20))
         steps = max(1, count - len(self.likely))
@@ -30,7 +32,8 @@ class Range:
         return tuple(sorted({*sweep, *(x for x in self.likely if x >= 1)}))
 
     def typical(self) -> int:
-        """One value to plan for when only one is wanted: the middle of the likely ones, else the geometric middle."""
+        """One value to plan for when only one is wanted: the middle of the likely ones, else the geometric
+        middle."""
         if self.likely:
             return sorted(self.likely)[len(self.likely) // 2]
         samples = self.samples()
@@ -49,11 +52,11 @@ def typical(extent: Extent) -> int:
 class Contraction:
     """C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n].
 
-    b_constant: B is known when the artifact is built, so packing is free at run time.  b_contiguous: which of B's dims
-    is contiguous in memory (`n` or `k`).  a_row_bytes: distance between rows of A as they lie in memory (None: dense);
-    it decides cache-set conflicts.  A convolution is a contraction with k = taps * channels whose A is a map onto the
-    image: taps, and a_reuse, how many times each element of the image occurs in A.  warm: operands begin in the
-    innermost cache that holds them all.
+    b_constant: B is known when the artifact is built, so packing is free at run time.  b_contiguous: which
+    of B's dims is contiguous in memory (`n` or `k`).  a_row_bytes: distance between rows of A as they lie in
+    memory (None: dense); it decides cache-set conflicts.  A convolution is a contraction with k = taps *
+    channels whose A is a map onto the image: taps, and a_reuse, how many times each element of the image
+    occurs in A.  warm: operands begin in the innermost cache that holds them all.
     """
 
     m: Extent
@@ -133,7 +136,8 @@ class Contraction:
         return m * k * self.a_bytes / self.a_reuse + k * n * self.b_bytes + m * n * self.out_bytes
 
     def leaving_bytes(self, through_near: bool) -> float:
-        """Scratchpad bytes per element of C while results leave: their own staging and the epilogue's operands."""
+        """Scratchpad bytes per element of C while results leave: their own staging and the epilogue's
+        operands."""
         return self.epilogue_bytes + (self.out_bytes if through_near else 0)
 
     def __str__(self) -> str:
@@ -161,9 +165,10 @@ class Abilities:
 class RowProblem:
     """Reductions over rows of `length` elements.
 
-    arrays: operands and results that differ per row; parameters: row-long operands shared by all rows; reads, writes:
-    passes over the row; reductions: horizontal reductions per row; work: vector operations per vector of the row, all
-    passes together.  merged_reads: passes when the statistics are merged (None: not possible), merged_work: work then.
+    arrays: operands and results that differ per row; parameters: row-long operands shared by all rows;
+    reads, writes: passes over the row; reductions: horizontal reductions per row; work: vector operations
+    per vector of the row, all passes together.  merged_reads: passes when the statistics are merged (None:
+    not possible), merged_work: work then.
     """
 
     rows: Extent
@@ -192,7 +197,8 @@ class MapProblem:
 
 @dataclass(frozen=True)
 class WindowProblem:
-    """out[row, pixel, channel] reduces a window of taps of the input; weights: one per tap and channel (depthwise)."""
+    """out[row, pixel, channel] reduces a window of taps of the input; weights: one per tap and channel
+    (depthwise)."""
 
     rows: Extent
     pixels: Extent

@@ -1,8 +1,9 @@
 """The one reuse rule: how many bytes of each operand enter a level while a loop nest runs once.
 
-From the innermost tile outwards: a loop that indexes the operand multiplies its bytes; a loop that does not index it
-repeats them unless the level kept them.  A cache keeps them if everything its loop's body touches fits; a staged place
-keeps exactly the tile that was copied last, so it keeps them if no loop further in has moved it.
+From the innermost tile outwards: a loop that indexes the operand multiplies its bytes; a loop that does not
+index it repeats them unless the level kept them.  A cache keeps them if everything its loop's body touches
+fits; a staged place keeps exactly the tile that was copied last, so it keeps them if no loop further in has
+moved it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ class Traffic:
     visits: Vector
 
 
-def traffic(loops: Sequence[Loop], whole: Vector, element: Mapping[str, float], capacity: float | None) -> Traffic:
-    """`whole`: extents (m, n, k) that the nest covers; `element`: bytes per element of a, b, c; capacity: of a cache,
-    None for a staged place."""
+def traffic(
+    loops: Sequence[Loop], whole: Vector, element: Mapping[str, float], capacity: float | None
+) -> Traffic:
+    """`whole`: extents (m, n, k) that the nest covers; `element`: bytes per element of a, b, c; capacity:
+    of a cache, None for a staged place."""
     extents = [whole]
     for dim, block in loops:
         inside = extents[-1].copy()
@@ -37,7 +40,9 @@ def traffic(loops: Sequence[Loop], whole: Vector, element: Mapping[str, float], 
         extents.append(inside)
     feet = [{x: e[i] * e[j] * element[x] for x, (i, j) in OPERANDS.items()} for e in extents]
     fits = [None if capacity is None else f["a"] + f["b"] + f["c"] <= capacity for f in feet]
-    trips = [np.take_along_axis(extents[i] / extents[i + 1], dim[None], 0)[0] for i, (dim, _) in enumerate(loops)]
+    trips = [
+        np.take_along_axis(extents[i] / extents[i + 1], dim[None], 0)[0] for i, (dim, _) in enumerate(loops)
+    ]
     entered = {}
     for operand, dims in OPERANDS.items():
         total = feet[-1][operand]

@@ -1,8 +1,8 @@
 """Which dims of an intrinsic are the rows, columns and depth of a contraction, read from its semantics.
 
-Design choice: roles follow from where a dim is indexed (result and left factor: rows; result and right factor: columns;
-both factors only: depth; everywhere: lanes, which become columns because the left factor is then broadcast).  Names of
-dims and operands mean nothing.
+Design choice: roles follow from where a dim is indexed (result and left factor: rows; result and right
+factor: columns; both factors only: depth; everywhere: lanes, which become columns because the left factor
+is then broadcast).  Names of dims and operands mean nothing.
 """
 
 from __future__ import annotations
@@ -49,11 +49,15 @@ def contraction_roles(target: Target, intrinsic: Intrinsic) -> Roles | None:
     result, first, second = _names(acc_index), _names(left_index), _names(right_index)
     reduced = _names(depth or "")
     sizes = {name: extent_of(target, extent) for name, extent in intrinsic.dims.items()}
-    if not reduced <= first & second or not result <= first | second or any(d not in sizes for d in result | reduced):
+    if (
+        not reduced <= first & second
+        or not result <= first | second
+        or any(d not in sizes for d in result | reduced)
+    ):
         return None
     lanes = result & first & second
     rows, columns = (result & first) - lanes, (result & second) - lanes
-    if columns and not rows and not lanes or (rows and _first(acc_index) in columns):
+    if (columns and not rows and not lanes) or (rows and _first(acc_index) in columns):
         left, right, rows, columns = right, left, columns, rows
     elif rows and not columns and not lanes:
         left, right, rows, columns = right, left, set(), rows
@@ -84,7 +88,7 @@ def linear(text: str, symbols: Mapping[str, Mapping[str, Any]]) -> int:
             if factor.isdigit():
                 product *= int(factor)
             else:
-                product *= int(tuple(symbols[factor]["values"])[0])
+                product *= int(next(iter(symbols[factor]["values"])))
         total += product
     return total
 

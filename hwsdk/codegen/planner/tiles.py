@@ -1,7 +1,8 @@
 """Candidate tilings as arrays: one column per candidate, all costed at once.
 
-Design choice: only balanced tiles.  A dim of D in granules g is cut into c blocks of ceil(ceil(D/g)/c)*g, so no plan has
-a remainder tile that its cost does not see.  Loop order is data too, so candidates of all orders share one array.
+Design choice: only balanced tiles.  A dim of D in granules g is cut into c blocks of ceil(ceil(D/g)/c)*g, so
+no plan has a remainder tile that its cost does not see.  Loop order is data too, so candidates of all orders
+share one array.
 """
 
 from __future__ import annotations
@@ -20,15 +21,44 @@ Index = NDArray[np.intp]
 
 M, N, K = 0, 1, 2
 DIMS = "mnk"
-BLOCK_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 1024)
+BLOCK_COUNTS = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    12,
+    14,
+    16,
+    20,
+    24,
+    28,
+    32,
+    40,
+    48,
+    64,
+    80,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+    1024,
+)
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """worker, level: (m, n, k) tiles, one row per dim; register: (mr, nr); order: the dim at each loop, outer to inner.
+    """worker, level: (m, n, k) tiles, one row per dim; register: (mr, nr); order: the dim at each loop,
+    outer to inner.
 
-    columns_outer: register tiles go down the columns of a block first; chains: independent sets of accumulators over k;
-    occupancy: worker tiles in flight (both filled in by `fits`).
+    columns_outer: register tiles go down the columns of a block first; chains: independent sets of
+    accumulators over k; occupancy: worker tiles in flight (both filled in by `fits`).
     """
 
     worker: Vector
@@ -42,9 +72,16 @@ class Tiles:
 
     @classmethod
     def of(
-        cls, worker: Vector, level: Vector, register: Vector, order: str, register_order: str = "mn", buffers: int = 1
+        cls,
+        worker: Vector,
+        level: Vector,
+        register: Vector,
+        order: str,
+        register_order: str = "mn",
+        buffers: int = 1,
     ) -> Tiles:
-        """One order for all columns; level tiles are clipped to worker tiles, register tiles to level tiles."""
+        """One order for all columns; level tiles are clipped to worker tiles, register tiles to level
+        tiles."""
         count = level.shape[1]
         level = np.minimum(level, worker)
         return cls(
@@ -66,10 +103,13 @@ class Tiles:
         """Some of the candidates, by mask or index."""
         return type(self)(*(getattr(self, f.name)[..., which] for f in fields(self)))
 
-    def reordered(self, order: str, buffers: int) -> Tiles:
-        """The same tiles in another block order with other buffers."""
-        changed = np.repeat([[DIMS.index(d)] for d in order], len(self), axis=1)
-        return replace(self, order=changed, buffers=np.full(len(self), float(buffers)))
+    def reordered(self, order: str) -> Tiles:
+        """The same tiles in another block order."""
+        return replace(self, order=np.repeat([[DIMS.index(d)] for d in order], len(self), axis=1))
+
+    def buffered(self, buffers: int) -> Tiles:
+        """The same tiles with other buffers."""
+        return replace(self, buffers=np.full(len(self), float(buffers)))
 
     def __len__(self) -> int:
         return int(self.level.shape[1])
@@ -97,12 +137,10 @@ def ceil_div(a: Vector | float, b: Vector | float) -> Vector:
     return np.ceil(np.asarray(a, float) / b)
 
 
-def balanced(extent: int, granule: int, powers: bool = False) -> Vector:
+def balanced(extent: int, granule: int) -> Vector:
     """Balanced block sizes of an extent: one per block count, geometric beyond eight."""
     granules = -(-extent // granule)
     sizes = {-(-granules // c) for c in BLOCK_COUNTS if c <= granules} | {1}
-    if powers:
-        sizes |= {1 << i for i in range(12) if 1 << i <= granules}
     return np.array(sorted(s * granule for s in sizes), float)
 
 
