@@ -2,7 +2,7 @@
 
 Design choice: an equation that can be solved for a symbol eliminates that symbol (`resolve` rewrites with the solution),
 so that equal dims are equal expressions wherever a pass looks; only what cannot be solved stays as an equality that is
-checked when the inputs are known.
+checked when the inputs are known; even then one of its operations is rewritten by the rest where it stands alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,22 @@ from math import gcd
 
 from hwsdk.errors import GraphError
 from hwsdk.graph.dims import (
-    Dim, Expr, Symbol, bounds, constant_term, evaluate, floordiv, free_symbols, multiply, simplify, substitute, sym, terms,
+    Atom,
+    Dim,
+    Expr,
+    Op,
+    Symbol,
+    bounds,
+    constant_term,
+    evaluate,
+    floordiv,
+    free_symbols,
+    multiply,
+    replace_atoms,
+    simplify,
+    substitute,
+    sym,
+    terms,
 )
 
 
@@ -34,6 +49,7 @@ class Constraints:
         self.equalities: list[tuple[Dim, Dim]] = []
         self.reasons: list[str] = []
         self.lower_bounds: list[tuple[Dim, str]] = []
+        self._rewrites: dict[Atom, Dim] = {}
         self.frozen = False
 
     def copy(self, *, frozen: bool = False) -> Constraints:
@@ -42,7 +58,7 @@ class Constraints:
         for name in ("ranges", "multiples", "likely", "solutions", "solution_reasons"):
             setattr(other, name, dict(getattr(self, name)))
         other.equalities, other.reasons, other.frozen = list(self.equalities), list(self.reasons), frozen
-        other.lower_bounds = list(self.lower_bounds)
+        other.lower_bounds, other._rewrites = list(self.lower_bounds), dict(self._rewrites)
         return other
 
     def declare(
@@ -71,8 +87,9 @@ class Constraints:
 
     # ------------------------------------------------------------------------------------------------------ questions
     def resolve(self, dim: Dim) -> Dim:
-        """`dim` without eliminated symbols."""
-        return substitute(dim, self.solutions) if self.solutions else dim
+        """`dim` without eliminated symbols and operations."""
+        dim = substitute(dim, self.solutions) if self.solutions else dim
+        return replace_atoms(dim, self._rewrites) if self._rewrites else dim
 
     def simplify(self, dim: Dim) -> Dim:
         """`dim` resolved, and simplified by ranges and multiples."""
@@ -111,8 +128,8 @@ class Constraints:
         gap = self.simplify(self.resolve(a) - self.resolve(b))
         if gap == 0:
             return True
-        known = (self.resolve(x) - self.resolve(y) for x, y in self.equalities)
-        return any(k in (gap, -gap) for k in known)
+        known = (_primitive(self.simplify(self.resolve(x) - self.resolve(y))) for x, y in self.equalities)
+        return _primitive(gap) in known
 
     def symbols(self) -> tuple[str, ...]:
         """The symbols that are not eliminated, in order of declaration."""
@@ -133,6 +150,7 @@ class Constraints:
         if solved is None:
             self.equalities.append((a, b))
             self.reasons.append(reason)
+            self.learn_rewrites()
         else:
             self._eliminate(*solved, reason)
         return self.resolve(min(a, b, key=lambda d: (not isinstance(d, int), len(str(d)), str(d))))
@@ -185,10 +203,28 @@ class Constraints:
         step = {name: value}
         self.solutions = {n: substitute(v, step) for n, v in self.solutions.items()} | step
         self.solution_reasons[name] = reason
-        kept = [(self.resolve(x), self.resolve(y), r) for (x, y), r in zip(self.equalities, self.reasons, strict=True)]
+        known = zip(self.equalities, self.reasons, strict=True)
+        kept = [(substitute(x, step), substitute(y, step), r) for (x, y), r in known]
         kept = [k for k in kept if k[0] != k[1]]
-        self.lower_bounds = [(self.resolve(d), r) for d, r in self.lower_bounds]
+        self.lower_bounds = [(substitute(d, step), r) for d, r in self.lower_bounds]
+        self.learn_rewrites()
         self.equalities, self.reasons = [(x, y) for x, y, _ in kept], [r for _, _, r in kept]
+
+    def learn_rewrites(self) -> None:
+        """Of each equality that no symbol solves, solve one operation: 4*((h + 31)//32) = (h + 7)//8 says what the
+        right side is, so that shapes which must be equal look equal."""
+        self._rewrites = {}
+        for a, b in self.equalities:
+            gap = replace_atoms(a - b, self._rewrites)
+            pairs = terms(gap)
+            g = gcd(*(c for c, m in pairs if m))
+            alone = [(c, m[0]) for c, m in pairs if len(m) == 1 and abs(c) == g and isinstance(m[0], Op)]
+            for c, atom in sorted(alone, key=lambda t: (-len(t[1].text), t[1].text)):
+                rest = gap - c * Expr(((1, (atom,)),))
+                if not _occurs(atom, rest) and constant_term(gap) % g == 0:
+                    step: dict[Atom, Dim] = {atom: floordiv(-rest if c > 0 else rest, g)}
+                    self._rewrites = {k: replace_atoms(v, step) for k, v in self._rewrites.items()} | step
+                    break
 
     # ------------------------------------------------------------------------------------------------------- run time
     def violations(self, values: Mapping[str, int]) -> list[str]:
@@ -212,6 +248,19 @@ class Constraints:
             if (value := evaluate(dim, values)) < 0:
                 found.append(f"{dim} is {value}, but must not be negative ({reason})")
         return found
+
+
+def _primitive(gap: Dim) -> Dim:
+    """gap divided by the common factor of its coefficients, the first one positive: gap = 0 is the same equation."""
+    pairs = terms(gap)
+    g = gcd(*(c for c, _ in pairs)) if pairs else 1
+    return floordiv(gap, g if not pairs or pairs[0][0] > 0 else -g)
+
+
+def _occurs(atom: Atom, d: Dim) -> bool:
+    """Does the atom stand anywhere in d?"""
+    inside = (a for _, m in terms(d) for a in m)
+    return any(a is atom or (isinstance(a, Op) and any(_occurs(atom, x) for x in a.args)) for a in inside)
 
 
 def _least_symbol(dim: Dim, least: int) -> tuple[str, int] | None:

@@ -58,7 +58,7 @@ __all__ = [
     "NAME", "Atom", "Dim", "Expr", "Op", "Range", "Ranges", "Symbol", "add", "as_dim", "both", "bounds",
     "ceildiv", "coefficient", "constant_term", "either", "eq", "evaluate", "floordiv", "free_symbols", "ge", "gt",
     "is_nonnegative", "is_op", "le", "lt", "maximum", "minimum", "mod", "multiply", "ne", "parse", "product",
-    "simplify", "single_atom", "substitute", "sym", "symbol", "terms",
+    "replace_atoms", "simplify", "single_atom", "substitute", "sym", "symbol", "terms",
 ]
 
 Number = int | np.ndarray[Any, np.dtype[np.int64]]
@@ -97,6 +97,28 @@ def _substitute_atom(atom: Atom, values: Mapping[str, Dim], memo: dict[Atom, Dim
     if atom.free.isdisjoint(values):
         return Expr(((1, (atom,)),))
     return BUILD[atom.name](*(_substitute(a, values, memo) for a in atom.args))
+
+
+def replace_atoms(d: Dim, values: Mapping[Atom, Dim]) -> Dim:
+    """d with every occurrence of some atoms replaced, those inside of other atoms included."""
+    if isinstance(d, int) or not values:
+        return d
+    result: Dim = 0
+    for c, m in d.terms:
+        part: Dim = c
+        for atom in m:
+            part = multiply(part, _replace_atom(atom, values))
+        result = add(result, part)
+    return result
+
+
+def _replace_atom(atom: Atom, values: Mapping[Atom, Dim]) -> Dim:
+    if atom in values:
+        return values[atom]
+    if isinstance(atom, Symbol):
+        return Expr(((1, (atom,)),))
+    args = [replace_atoms(a, values) for a in atom.args]
+    return Expr(((1, (atom,)),)) if tuple(args) == atom.args else BUILD[atom.name](*args)
 
 
 def evaluate(d: Dim, values: Mapping[str, Number]) -> Any:

@@ -337,6 +337,7 @@ def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Grap
     reader = _Reader(constants or {})
     for number, line in lines[1:-1]:
         reader.read(_Line(line, number))
+    reader.constraints.learn_rewrites()
     reader.constraints.frozen = True
     graph = Graph(
         name, tuple(reader.inputs), tuple(v for v, _ in reader.outputs), tuple(reader.nodes), reader.constants,

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from hwsdk.dtypes import dtype
 from hwsdk.graph.opdef import Value
-from hwsdk.graph.passes.rewriting import Match, Rewriting, Rule
+from hwsdk.graph.passes.rewriting import Match, Rewriting, Rule, full_like
 from hwsdk.graph.scalar import SCALAR, neutral
 
 # op: (the element that leaves x as it is, only on the right?)
@@ -202,17 +201,12 @@ def hoist_broadcast(r: Rewriting, m: Match) -> Value | None:
         if s is None or s.attrs["dims"] != first.attrs["dims"] or s.inputs[0].shape != source.shape:
             return None
     operands = [
-        _full(r, source, v.dtype, n) if n is not None or s is None else s.inputs[0]
+        full_like(r, source.shape, v.dtype, n) if n is not None or s is None else s.inputs[0]
         for v, s, n in zip(m.inputs, spread, numbers, strict=True)
     ]
     attrs = {"dtype": m.type.dtype} if m.op in ("cast", "bitcast") else {}
     small = r.emit(m.op, operands, **attrs)
     return r.emit("broadcast_in_dim", (small,), shape=m.type.shape, dims=first.attrs["dims"])
-
-
-def _full(r: Rewriting, like: Value, kind: str, number: Any) -> Value:
-    plain = bool(number) if kind == "bool" else int(number) if dtype(kind).kind in "iu" else float(number)
-    return r.emit("full", shape=like.shape, dtype=kind, value=plain)
 
 
 ARITHMETIC_RULES: dict[str, list[Rule]] = {

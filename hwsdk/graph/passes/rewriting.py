@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from hwsdk.dtypes import dtype
 from hwsdk.errors import GraphError
 from hwsdk.graph.constraints import Constraints
+from hwsdk.graph.dims import Dim
 from hwsdk.graph.graph import Graph, GraphBuilder, Node
 from hwsdk.graph.opdef import Array, Value, canonical_attrs
 from hwsdk.graph.ops import op_def
@@ -168,3 +170,9 @@ class Rewriting:
 def same_type(r: Rewriting, a: Value, b: Value) -> bool:
     """Same dtype and provably the same shape?"""
     return a.dtype == b.dtype and a.rank == b.rank and all(map(r.constraints.equal, a.shape, b.shape))
+
+
+def full_like(r: Rewriting, shape: Sequence[Dim], kind: str, number: Any) -> Value:
+    """A `full` of a number that `Rewriting.uniform` gave."""
+    plain = bool(number) if kind == "bool" else int(number) if dtype(kind).kind in "iu" else float(number)
+    return r.emit("full", shape=shape, dtype=kind, value=plain)

@@ -13,7 +13,8 @@ from typing import Any
 
 from hwsdk.graph.dims import Dim, product
 from hwsdk.graph.opdef import Value
-from hwsdk.graph.passes.rewriting import Match, Rewriting, Rule
+from hwsdk.graph.ops_elementwise import ELEMENTWISE
+from hwsdk.graph.passes.rewriting import Match, Rewriting, Rule, full_like
 
 
 def _same(r: Rewriting, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
@@ -59,16 +60,33 @@ def without_units(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(d for d in shape if d != 1)
 
 
-# reshape(reduce(x, keepdims)) that drops the kept axes = reduce(x);   argmax too
-def reshape_of_kept(r: Rewriting, m: Match) -> Value | None:
-    inner = r.producer(m.inputs[0], "reduce")
-    if not inner or not inner.attrs["keepdims"]:
+# reduce that keeps its axes = reshape(reduce): sizes of 1 are put back at the end, where they often vanish
+def drop_kept(r: Rewriting, m: Match) -> Value | None:
+    if not m.attrs["keepdims"] or not m.attrs["axes"]:
         return None
-    x = inner.inputs[0]
-    axes = [a % x.rank for a in inner.attrs["axes"]]
-    if _same(r, [d for i, d in enumerate(x.shape) if i not in axes], m.type.shape):
-        return r.emit("reduce", inner.inputs, **{**inner.attrs, "keepdims": False})
-    return None
+    small = r.emit("reduce", m.inputs, **{**m.attrs, "keepdims": False})
+    return r.emit("reshape", (small,), shape=m.type.shape)
+
+
+# f(reshape(x), reshape(y)) = reshape(f(x, y)) if the reshapes only add, drop or move axes of size 1
+def sink_units(r: Rewriting, m: Match) -> Value | None:
+    numbers = [r.uniform(v) for v in m.inputs]
+    inner = [r.producer(v, "reshape") if n is None else None for v, n in zip(m.inputs, numbers, strict=True)]
+    shapes = [i.inputs[0].shape for i in inner if i]
+    if not shapes or any(s != shapes[0] for s in shapes) or without_units(shapes[0]) != without_units(m.type.shape):
+        return None
+    operands: list[Value] = []
+    for value, number, source in zip(m.inputs, numbers, inner, strict=True):
+        if number is not None:
+            operands.append(full_like(r, shapes[0], value.dtype, number))
+        elif source:
+            operands.append(source.inputs[0])
+        elif r.array(value) is not None or r.producer(value, "broadcast_in_dim"):
+            operands.append(r.emit("reshape", (value,), shape=shapes[0]))
+        else:
+            return None
+    attrs = {"dtype": m.type.dtype} if m.op in ("cast", "bitcast") else {}
+    return r.emit("reshape", (r.emit(m.op, operands, **attrs),), shape=m.type.shape)
 
 
 # reshape(broadcast(x)) that only adds or drops axes of size 1 = broadcast(x)
@@ -107,13 +125,14 @@ def broadcast_of_units(r: Rewriting, m: Match) -> Value | None:
     return None
 
 
-# transpose(broadcast(x)) = broadcast(transpose(x))
+# transpose(broadcast(x)) = broadcast(x) to other axes, if x keeps the order of its axes or is a constant
 def transpose_of_broadcast(r: Rewriting, m: Match) -> Value | None:
     inner = r.producer(m.inputs[0], "broadcast_in_dim")
     if not inner:
         return None
-    perm = m.attrs["perm"]
-    places = [perm.index(d) for d in inner.attrs["dims"]]
+    places = [m.attrs["perm"].index(d) for d in inner.attrs["dims"]]
+    if places != sorted(places) and r.array(inner.inputs[0]) is None:
+        return None
     order = sorted(range(len(places)), key=lambda i: places[i])
     small = r.emit("transpose", inner.inputs, perm=tuple(order))
     return r.emit("broadcast_in_dim", (small,), shape=m.type.shape, dims=tuple(sorted(places)))
@@ -261,14 +280,16 @@ def empty_slice(r: Rewriting, m: Match) -> Value | None:
 
 SHAPE_RULES: dict[str, list[Rule]] = {
     "transpose": [moved_full, compose_transposes, transpose_of_units, transpose_of_broadcast],
-    "reshape": [moved_full, compose_reshapes, reshape_of_kept, reshape_of_broadcast],
+    "reshape": [moved_full, compose_reshapes, reshape_of_broadcast],
     "broadcast_in_dim": [moved_full, compose_broadcasts, broadcast_of_units],
     "slice": [moved_full, empty_slice, compose_slices, slice_of_concat],
     "reverse": [moved_full, reverse_nothing],
     "concat": [flatten_concat],
     "pad": [compose_pads],
-    "reduce": [trivial_reduce],
+    "reduce": [trivial_reduce, drop_kept],
     "reduce_window": [trivial_window, padding_into_window],
     "conv": [padding_into_window],
     "gather": [gather_of_constant],
 }
+for _name in ELEMENTWISE:
+    SHAPE_RULES.setdefault(_name, []).append(sink_units)

@@ -34,22 +34,29 @@ def _permuted(values: Sequence[Any], perm: Sequence[int]) -> tuple[Any, ...]:
 def _majority(r: Rewriting, inputs: Sequence[Value]) -> Perm | None:
     """The permutation that most operands come with, if moving it down makes no transposes more than it removes.
 
-    Operands that are uniform, constant or broadcasts follow for nothing.
+    Operands that are uniform or constant follow for nothing, and so do broadcasts that keep the order of their axes.
     """
     counts: dict[Perm, int] = {}
-    plain = 0
+    others: list[Match | None] = []
     for value in inputs:
         node = r.producer(value)
-        if r.array(value) is not None or r.uniform(value) is not None:
-            continue
         if node and node.op == "transpose":
             counts[node.attrs["perm"]] = counts.get(node.attrs["perm"], 0) + 1
-        elif not node or node.op not in ("broadcast_in_dim", "iota"):
-            plain += 1
+        elif r.array(value) is None and r.uniform(value) is None:
+            others.append(node)
     if not counts:
         return None
     best = max(counts, key=lambda p: counts[p])
-    return best if counts[best] > plain + sum(counts.values()) - counts[best] else None
+    against = sum(counts.values()) - counts[best] + sum(not _follows(r, node, best) for node in others)
+    return best if counts[best] > against else None
+
+
+def _follows(r: Rewriting, node: Match | None, perm: Perm) -> bool:
+    """Can the inverse of `perm` be applied to a broadcast by naming other axes?"""
+    if not node or node.op != "broadcast_in_dim":
+        return False
+    places = [_inverse(perm).index(d) for d in node.attrs["dims"]]
+    return places == sorted(places) or r.array(node.inputs[0]) is not None
 
 
 def _untransposed(r: Rewriting, value: Value, perm: Perm) -> Value:
@@ -127,17 +134,20 @@ def through_reduce(r: Rewriting, m: Match) -> Value | None:
     return r.emit("transpose", (inner,), perm=perm)
 
 
-# broadcast(T x) = T' broadcast(x): the axes of the result are put in the order that x has
+# broadcast(T x) = T' broadcast(x): the axes of the result come in the order of x, each with the new axes behind it
 def through_broadcast(r: Rewriting, m: Match) -> Value | None:
     node = r.producer(m.inputs[0], "transpose")
     if not node:
         return None
     perm, dims, shape = node.attrs["perm"], m.attrs["dims"], m.attrs["shape"]
-    # Axis k of the broadcast of x takes the place that the transposed axis had in the old result.
-    order = list(range(len(shape)))
-    for place, source in zip(dims, _inverse(perm), strict=True):
-        order[place] = dims[source]
-    inner = r.emit("broadcast_in_dim", node.inputs, shape=_permuted(shape, order), dims=dims)
+    runs: dict[int, list[int]] = {-1: []}  # axis of x: the axes of the result from its place up to the next one's
+    source = -1
+    for axis in range(len(shape)):
+        source = perm[dims.index(axis)] if axis in dims else source
+        runs.setdefault(source, []).append(axis)
+    order = [axis for source in sorted(runs) for axis in runs[source]]
+    places = tuple(order.index(dims[perm.index(i)]) for i in range(len(perm)))
+    inner = r.emit("broadcast_in_dim", node.inputs, shape=_permuted(shape, order), dims=places)
     return r.emit("transpose", (inner,), perm=_inverse(order))
 
 
