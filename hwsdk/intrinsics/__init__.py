@@ -15,15 +15,18 @@ from hwsdk.intrinsics.compiled import CompiledIntrinsic, compiled
 from hwsdk.intrinsics.emit_llvm import emit_llvm, natural_type
 from hwsdk.intrinsics.emit_source import emit_source
 from hwsdk.intrinsics.lint import lint, load_checked
+from hwsdk.intrinsics.match import Match, match
 from hwsdk.intrinsics.syntax import SemanticsError
 
 __all__ = [
     "CompiledIntrinsic",
+    "Match",
     "SemanticsError",
     "compiled",
     "emit_llvm",
     "emit_source",
     "lint",
     "load_checked",
+    "match",
     "natural_type",
 ]

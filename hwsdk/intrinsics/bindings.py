@@ -17,7 +17,7 @@ from hwsdk.intrinsics.syntax import Expr, SemanticsError, parse_expr
 
 _ELEMENTS = {"f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat", "bool": "i1"}
 _PIECE_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
-_TYPE = re.compile(r"(?:([0-9]{1,6}) x )?(?:<(vscale x )?([0-9]{1,6}) x ([a-z0-9]+)>|([A-Za-z][A-Za-z0-9_]*))$")
+_TYPE = re.compile(r"(?:([0-9]{1,6}) x )?(?:<(vscale x )?([0-9]{1,6}) x ([a-z0-9]+)>|([A-Za-z_][A-Za-z0-9_]*))$")
 _CONSTANT = re.compile(r"(<[^>]*>|[A-Za-z][A-Za-z0-9_]*(?: addrspace\([0-9]+\))?) (.+)$", re.S)
 
 

@@ -238,9 +238,11 @@ def wrapper_function(target: Target, intrinsic: str, name: str) -> tuple[str, li
         return f"%v{next(count)}"
 
     parameters, lines, values = [*x.operands, *x.runtime_dims], [], {}
+    kinds = dict.fromkeys(parameters, "ptr")
     for operand in parameters:
         if operand in x.operands and operand not in x.scalars and not x.in_registers(operand):
             values[operand] = f"%{operand}.p"
+            kinds[operand] = natural_type_of(x, operand)
             continue
         natural = natural_type_of(x, operand)
         bits = _mask_bits(natural)
@@ -254,7 +256,7 @@ def wrapper_function(target: Target, intrinsic: str, name: str) -> tuple[str, li
     lines += used
     for operand, value in results.items():
         lines.append(f"store {natural_type_of(x, operand)} {value}, ptr %{operand}.p, align 1")
-    head = f"define void @{name}({', '.join(f'ptr %{p}.p' for p in parameters)}) {{"
+    head = f"define void @{name}({', '.join(f'{kinds[p]} %{p}.p' for p in parameters)}) {{"
     return "\n".join([head, *(f"  {line}" for line in lines), "  ret void", "}", ""]), parameters
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hwsdk.intrinsics.numbers import Array, convert, flushed, storage, sum_odd, working
+from hwsdk.intrinsics.numbers import Array, convert, flushed, fused, storage, sum_odd, working
 from hwsdk.intrinsics.operations import ACCUMULATE, apply_function, apply_operator, reduce_values
 from hwsdk.intrinsics.products import ProductSum, find_product_sum
 from hwsdk.intrinsics.signature import INDEX, LITERAL, Signature, is_float
@@ -100,6 +100,9 @@ class _StatementCompiler:
         product = None if self.flush else find_product_sum(self.sig, statement, self.rounding)
         if product is not None and self.target_plain:
             return self.product_step(product)
+        fused_parts = self.fused_parts()
+        if fused_parts is not None:
+            return self.fused_step(*fused_parts)
         value = self.value(statement.expr, self.dtype)
         if statement.where is None and self.target_plain:
             return self.plain_step(value)
@@ -108,6 +111,35 @@ class _StatementCompiler:
     def is_plain(self, index: tuple[Expr, ...]) -> bool:
         dims = [i.name for i in index if isinstance(i, Name) and i.name in self.sig.dims]
         return len(dims) == len(index) == len(set(dims))
+
+    def fused_parts(self) -> tuple[Expr, Expr, Expr | None] | None:
+        """x, y and z of a statement that is one fused x*y + z (z None: the target itself)."""
+        statement = self.statement
+        order = tuple(i.name for i in statement.index or () if isinstance(i, Name))
+        if self.rounding != "fused" or statement.where is not None or not is_float(self.dtype):
+            return None
+        if not self.target_plain or order != self.axes or self.dtype == "tf32" or self.flush:
+            return None
+        match statement.assign, statement.expr:
+            case "+=", Binary(op="*", x=x, y=y):
+                return x, y, None
+            case "=", Binary(op="+", x=Binary(op="*", x=x, y=y), y=z):
+                return x, y, z
+            case "=", Binary(op="+", x=z, y=Binary(op="*", x=x, y=y)):
+                return x, y, z
+        return None
+
+    def fused_step(self, x: Expr, y: Expr, z: Expr | None) -> Callable[[Frame], None]:
+        left, right = self.value(x, self.dtype), self.value(y, self.dtype)
+        addend = None if z is None else self.value(z, self.dtype)
+        order, store = self.axes, storage(self.dtype)
+
+        def run(frame: Frame) -> None:
+            region = self.region(frame, self.target, order)
+            old = self.widen(region, self.dtype) if addend is None else addend(frame, None)
+            region[...] = fused(left(frame, None), right(frame, None), old, self.dtype).astype(store, copy=False)
+
+        return run
 
     def product_step(self, product: ProductSum) -> Callable[[Frame], None]:
         order = tuple(i.name for i in self.statement.index or () if isinstance(i, Name))

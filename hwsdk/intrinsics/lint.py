@@ -18,13 +18,11 @@ from hwsdk.intrinsics.lint_layout import layout_findings
 from hwsdk.intrinsics.signature import check_condition
 from hwsdk.intrinsics.syntax import SemanticsError, names, parse_expr
 from hwsdk.target_desc.description import Description, read_description
-from hwsdk.target_desc.lint import one_per_line, structural_problems
+from hwsdk.target_desc.lint import Finding, one_per_line, structural_findings
 from hwsdk.target_desc.loading import load_described, resolve
 from hwsdk.target_desc.model import Target
 
 PEAK_TOLERANCE = 0.05
-
-Finding = tuple[tuple[str, ...], str]
 
 
 def lint(target_file: str | os.PathLike[str]) -> list[Problem]:
@@ -37,15 +35,13 @@ def lint(target_file: str | os.PathLike[str]) -> list[Problem]:
 
 def problems(description: Description) -> list[Problem]:
     """Like `lint`, for a description that was read before."""
-    found = structural_problems(description)
-    broken = {p.message.split(":")[0] for p in found}
+    findings = structural_findings(description)
+    broken = {path[1] for path, _ in findings if path[:1] == ("intrinsics",)}
     for name, spec in description.target.intrinsics.items():
-        if name in broken:
-            continue
-        x = CompiledIntrinsic(description.target, spec)
-        for path, message in _intrinsic(x):
-            found.append(description.problem(("intrinsics", name, *path), f"{name}: {message}"))
-    return one_per_line(found)
+        if name not in broken:
+            x = CompiledIntrinsic(description.target, spec)
+            findings += [(("intrinsics", name, *path), f"{name}: {message}") for path, message in _intrinsic(x)]
+    return one_per_line(description.problem(path, message) for path, message in findings)
 
 
 def load_checked(
@@ -62,7 +58,7 @@ def load_checked(
 # ---------------------------------------------------------------------------------------------------------- intrinsic
 def _intrinsic(x: CompiledIntrinsic) -> Iterator[Finding]:
     """Stages: extents, semantics, operands, layouts, emission and cost; a stage with findings ends the walk."""
-    for stage in (_semantics, _operands, _layouts, _uses):
+    for stage in (_semantics, _operands, _layouts, _scalars, _uses):
         found = list(stage(x))
         yield from found
         if found:
@@ -83,20 +79,17 @@ def _semantics(x: CompiledIntrinsic) -> Iterator[Finding]:
 
 
 def _operands(x: CompiledIntrinsic) -> Iterator[Finding]:
-    used = {*x.reads, *x.writes}
+    for name in x.tensors:
+        if name not in x.reads and name not in x.writes:
+            yield ("operands", name), f"operand {name!r} is not used in the semantics"
+
+
+def _scalars(x: CompiledIntrinsic) -> Iterator[Finding]:
     mentioned = names(*(e for s in x.program for e in s.expressions))
-    texts = " ".join(o.layout or "" for o in x.operands.values())
-    for name, operand in x.operands.items():
-        path = ("operands", name)
-        if name in x.scalars:
-            if name not in mentioned and name not in _words(texts):
-                yield path, f"{operand.place} operand {name!r} is used neither in the semantics nor in a layout"
-        elif name not in used:
-            yield path, f"operand {name!r} is not used in the semantics"
-
-
-def _words(text: str) -> set[str]:
-    return set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
+    strides = {s for name in x.tensors for s in x.layout(name).scalars}
+    for name in sorted(x.scalars - mentioned - strides):
+        place = x.operands[name].place
+        yield ("operands", name), f"{place} operand {name!r} is used neither in the semantics nor in a layout"
 
 
 def _layouts(x: CompiledIntrinsic) -> Iterator[Finding]:
@@ -120,8 +113,9 @@ def _uses(x: CompiledIntrinsic) -> Iterator[Finding]:
 
 
 def _route(x: CompiledIntrinsic) -> Iterator[Finding]:
-    route = x.target.codegen.route
-    if x.target.abstract or "library" in x.spec.emit or route in x.spec.emit:
+    codegen = x.target.codegen
+    route, stated = codegen.route, codegen.llvm if codegen.route == "llvm" else codegen.source
+    if x.target.abstract or stated is None or "library" in x.spec.emit or route in x.spec.emit:
         return
     yield ("emit",), f"codegen.route is {route!r}, but there is no emission for it"
 

@@ -142,11 +142,11 @@ def _float_to_integer(values: Array, dtype: str, modifiers: tuple[str, ...]) -> 
 # ------------------------------------------------------------------------------------------------ one rounding: x*y + z
 def fused(x: Array, y: Array, z: Array, dtype: str) -> Array:
     """x*y + z rounded once."""
-    x, y, z = np.broadcast_arrays(*(v.astype(np.float64) for v in (x, y, z)))
     with np.errstate(all="ignore"):
-        if dtype != "f64":
-            return convert(sum_odd(x * y, z), dtype)  # the product of two narrower floats is exact in f64
-        return _fused_f64(x, y, z)
+        if dtype != "f64":  # the product of two narrower floats is exact in f64
+            product = x.astype(np.float64) * y
+            return convert(sum_odd(product, z.astype(np.float64)), dtype)
+        return _fused_f64(*np.broadcast_arrays(*(v.astype(np.float64) for v in (x, y, z))))
 
 
 def sum_odd(a: Array, b: Array) -> Array:

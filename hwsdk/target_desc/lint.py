@@ -31,10 +31,15 @@ def lint(path: Path) -> list[Problem]:
 
 def structural_problems(description: Description) -> list[Problem]:
     """Like `lint`, for a description that was read before."""
+    found = structural_findings(description)
+    return one_per_line(description.problem(path, message) for path, message in found)
+
+
+def structural_findings(description: Description) -> list[Finding]:
+    """(path, sentence) of each problem, for who goes on checking where there is none."""
     names = _Names(description.data)
     rules = (_blocks, _levels, _memories, _units, _syncs, _dtypes, _intrinsics, _codegen, _detect, _conformance)
-    findings = [finding for rule in rules for finding in rule(description, names)]
-    return one_per_line(description.problem(path, message) for path, message in findings)
+    return [finding for rule in rules for finding in rule(description, names)]
 
 
 def one_per_line(problems: Iterable[Problem]) -> list[Problem]:
