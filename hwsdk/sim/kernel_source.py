@@ -1,0 +1,468 @@
+"""A kernel as Python text: statements, loops and scopes.  The machine compiles the text once and runs it many
+times.
+
+    def make(R, C, T, D, params): ...; return extent, tile     tile(p, me, tag, mine): one iteration of the
+    launch
+
+R is the run (alloc, free, intrinsics), C the counters, T the clock of the worker, D the dims.
+
+Design choice: the text is plain sequential Python over NumPy slices.  Vector loops (and loops proved
+independent) have no Python loop at all; every other loop is a Python loop.  A launch runs the whole body once
+per iteration of the parallel loop, so what stands before that loop is private to an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Body,
+    Buffer,
+    For,
+    If,
+    Index,
+    Intrin,
+    Let,
+    LoopKernel,
+    Outline,
+    Stmt,
+    Store,
+    Switch,
+    Sync,
+    Value,
+    View,
+    parallel_loop,
+    walk,
+)
+from hwsdk.codegen.loop_print import print_statement
+from hwsdk.dtypes import numpy_dtype
+from hwsdk.errors import SimulationError
+from hwsdk.graph.dims import Expr
+from hwsdk.sim.access_source import Accesses
+from hwsdk.sim.axes import lockstep_loops, nesting
+from hwsdk.sim.kernel_facts import Facts, touched_buffers
+from hwsdk.sim.plain_cost import Entry, PlainUnits, Tally
+from hwsdk.sim.source import NONE, Axis, BufferVar, Scope, Symbol, Writer
+from hwsdk.sim.value_source import Text, Values
+from hwsdk.target_desc.model import Target
+
+BUDGET = 1 << 16  # lanes that one NumPy operation may work on
+_MAX_BLOCKS = 14  # Python allows 20 loops inside one another in one function
+
+
+@dataclass
+class Program:
+    """The generated text and what belongs to it.  marks[i]: number of the statement (from 1) of line i +
+    1."""
+
+    kernel: LoopKernel
+    check: bool
+    text: str
+    marks: list[int]
+    statements: list[Stmt]
+    constants: dict[str, Any]
+    entries: list[Entry]
+    buffers: list[Buffer]  # by number, params first
+    dtypes: list[Any]
+    written: frozenset[int]  # params that the kernel writes
+    shared: frozenset[int]  # those of them that iterations of the parallel loop share
+    variables: dict[str, str]  # generated name -> name in the kernel, of dims, loops and integer lets
+    yields: bool  # iterations meet at barriers
+
+
+def generate(kernel: LoopKernel, target: Target | None, check: bool) -> Program:
+    """The program of a verified kernel."""
+    return _Generator(kernel, target, check).run()
+
+
+class _Generator:
+    def __init__(self, kernel: LoopKernel, target: Target | None, check: bool) -> None:
+        self.kernel, self.target, self.check = kernel, target, check
+        self.writer = Writer()
+        self.accesses = Accesses(self.writer, check)
+        self.constants: dict[str, Any] = {}
+        self.values = Values(self.writer, self.accesses, self.constants)
+        self.units = PlainUnits.of(target)
+        self.entries: list[Entry] = []
+        self.statements: list[Stmt] = []
+        self.buffers: list[Buffer] = []
+        self.variables: dict[str, str] = {}
+        self.lockstep = lockstep_loops(kernel)
+        self.facts = Facts(kernel, target)
+        self.blocks = 0
+        self.yields = False
+
+    def run(self) -> Program:
+        kernel, w = self.kernel, self.writer
+        loop = parallel_loop(kernel)
+        scope = Scope()
+        with w.nested("def make(R, C, T, D, params):"):
+            for name in kernel.dims:
+                variable = w.name("d")
+                w.line(f"{variable} = D[{len(scope.symbols)}]")
+                self.variables[variable] = name
+                scope.symbols[name] = Symbol(variable)
+            for i, buffer in enumerate(kernel.params):
+                self.declare(scope, buffer, f"params[{i}]", param=True)
+            params = list(range(len(self.buffers)))
+            extent = self.extent_function(scope, loop)
+            self.accesses.race = self.check and loop is not None
+            with w.nested("def tile(p, me, tag, mine):"):
+                if loop is not None:
+                    self.variables["p"] = loop.var
+                self.tile(scope, loop)
+            w.line(f"return {extent}, tile")
+        return Program(
+            kernel,
+            self.check,
+            "\n".join(w.lines) + "\n",
+            w.marks,
+            self.statements,
+            self.constants,
+            self.entries,
+            self.buffers,
+            [numpy_dtype(b.dtype) for b in self.buffers],
+            frozenset(i for i in params if self.facts.written(self.buffers[i].name)),
+            frozenset(i for i in params if self.facts.shared(self.buffers[i].name)),
+            self.variables,
+            self.yields,
+        )
+
+    def extent_function(self, scope: Scope, loop: For | None) -> str:
+        if loop is None:
+            return "None"
+        before, count = list(self.statements), self.writer.statement
+        with self.writer.nested("def extent():"):
+            inner = scope.inner()
+            tally = Tally(None)
+            for stmt in self.kernel.body:
+                if isinstance(stmt, Let):
+                    self.number(stmt)
+                    self.let(stmt, inner, tally)
+                elif stmt is not loop:
+                    self.number(stmt)
+            self.number(loop)
+            self.writer.line(f"return {inner.index(loop.extent)[0]}")
+        self.statements, self.writer.statement = before, count
+        return "extent"
+
+    def tile(self, scope: Scope, loop: For | None) -> None:
+        inner = scope.inner()
+        if loop is None:
+            self.statement_list(self.kernel.body, inner)
+            return
+        tally = Tally(self.units, self.entries)
+        mine: list[BufferVar] = []
+        for stmt in self.kernel.body:
+            self.number(stmt)
+            if stmt is loop:
+                self.flush_clock(tally)
+                inner.symbols[loop.var] = Symbol("p")
+                self.statement_list(loop.body, inner)
+            else:
+                self.plain(stmt, inner, tally, mine)
+        self.finish(tally, mine)
+
+    # --------------------------------------------------------------------------------------------------
+    # bodies
+    def body(self, body: Body, scope: Scope) -> None:
+        self.statement_list(body, scope.inner())
+
+    def statement_list(self, body: Body, scope: Scope) -> None:
+        """The statements of a body, in its own scope."""
+        tally = Tally(self.units, self.entries)
+        mine: list[BufferVar] = []
+        for stmt in body:
+            self.number(stmt)
+            tally.statement(self.lanes(scope))
+            if isinstance(stmt, Let | Store | Alloc):
+                self.plain(stmt, scope, tally, mine)
+            else:
+                self.flush_clock(tally)
+                self.nest(stmt, scope, tally)
+        self.finish(tally, mine)
+
+    def finish(self, tally: Tally, mine: Sequence[BufferVar]) -> None:
+        self.flush_clock(tally)
+        for line in tally.close():
+            self.writer.line(line)
+        for var in reversed(mine):
+            self.writer.line(f"R.free({var.cell})")
+
+    def flush_clock(self, tally: Tally) -> None:
+        for cycles in tally.take_cycles():
+            self.writer.line(f"T[0] += {cycles}")
+
+    def number(self, stmt: Stmt) -> None:
+        self.statements.append(stmt)
+        self.writer.statement = len(self.statements)
+
+    def lanes(self, scope: Scope) -> tuple[Any, ...]:
+        return tuple((a, True) for a in scope.axes)
+
+    # ------------------------------------------------------------------------------------------ let, store,
+    # alloc
+    def plain(self, stmt: Stmt, scope: Scope, tally: Tally, mine: list[BufferVar]) -> None:
+        if (
+            self.facts.used
+            and not isinstance(stmt, Alloc)
+            and not self.facts.used.isdisjoint(touched_buffers(stmt))
+        ):
+            self.flush_clock(tally)
+            self.writer.line("R.settle()")
+        if isinstance(stmt, Let):
+            self.let(stmt, scope, tally)
+        elif isinstance(stmt, Store):
+            self.values.start(scope, tally)
+            self.store(stmt, scope, tally)
+        elif isinstance(stmt, Alloc):
+            mine.append(self.declare(scope, stmt.buffer, "", param=False))
+
+    def let(self, stmt: Let, scope: Scope, tally: Tally) -> None:
+        self.values.start(scope, tally)
+        value = self.values.value(stmt.value)
+        text = value.text if value.fresh else f"{value.text}.copy()"
+        variable = self.writer.name("x")
+        self.writer.line(f"{variable} = {text}")
+        symbol = Symbol("", value.axes, None, variable)
+        if stmt.name in self.facts.indices:
+            symbol.index = self.writer.name("j")
+            whole = f"{variable}.astype(d_i64)" if value.axes else f"int({variable})"
+            self.writer.line(f"{symbol.index} = {whole}")
+            self.variables[symbol.index] = stmt.name
+        scope.symbols[stmt.name] = symbol
+
+    def store(self, stmt: Store, scope: Scope, tally: Tally) -> None:
+        value = self.values.value(stmt.value)
+        where = None if stmt.where is None else self.values.value(stmt.where)
+        if where is None:
+            self.put(stmt, scope, tally, value, None)
+        elif where.axes:
+            self.put(stmt, scope, tally, value, where)
+        else:
+            with self.writer.nested(f"if {where.text}:"):
+                self.put(stmt, scope, tally, value, None)
+
+    def put(self, stmt: Store, scope: Scope, tally: Tally, value: Text, mask: Text | None) -> None:
+        var = scope.buffers[stmt.buffer]
+        region = None if mask is not None else self.accesses.locate(scope, var, stmt.index)
+        if region is not None:
+            if not value.axes <= region.axes:
+                raise SimulationError(
+                    f"kernel {self.kernel.name}: statement {self.writer.statement} ({print_statement(stmt)}):"
+                    f" lanes store different values to one element of {stmt.buffer}"
+                )
+            tally.access("write", var.buffer, tuple((a, a.position in region.axes) for a in scope.axes))
+            self.accesses.store(var, region, value.text)
+            return
+        index, axes = self.values.indices(stmt.index)
+        axes |= value.axes | (mask.axes if mask is not None else NONE)
+        lanes = tuple((a, a.position in axes) for a in scope.axes)
+        counter = tally.masked("write", var.buffer, lanes, gathered=True)
+        me = "me" if self.accesses.race and var.shared else "0"
+        flag = mask.text if mask is not None else "None"
+        self.writer.line(f"scatter({var.cell}, {index}, {flag}, {value.text}, {me}, C, {counter})")
+
+    def declare(self, scope: Scope, buffer: Buffer, source: str, param: bool) -> BufferVar:
+        """The variables of a buffer: its cell, storage, states, extents and strides."""
+        w, number = self.writer, len(self.buffers)
+        self.buffers.append(buffer)
+        facts, name = self.facts, buffer.name
+        var = BufferVar(buffer, number, [], [])
+        var.shape = [
+            self.constant_or_variable(scope, e, f"n{number}_{i}") for i, e in enumerate(buffer.shape)
+        ]
+        if buffer.strides is not None:
+            var.strides = [
+                self.constant_or_variable(scope, s, f"z{number}_{i}") for i, s in enumerate(buffer.strides)
+            ]
+        else:
+            var.strides = self.dense(var.shape, number)
+        shape, strides = (f"({''.join(f'{e}, ' for e in x)})" for x in (var.shape, var.strides))
+        var.checked = not param or facts.written(name)
+        var.asynchronous = name in facts.asynchronous
+        var.shared = param and facts.shared(name)
+        var.read = name in facts.loaded
+        w.line(
+            f"{var.cell} = R.{f'bind({number}, {source}' if param else f'alloc({number}'}, {shape}, {strides})"
+        )
+        w.line(f"{var.flat} = {var.cell}.flat; {var.state} = {var.cell}.state")
+        if var.shared:
+            w.line(f"w{number} = {var.cell}.writers; r{number} = {var.cell}.readers")
+        scope.buffers[name] = var
+        return var
+
+    def constant_or_variable(self, scope: Scope, d: Index, name: str) -> int | str:
+        if not isinstance(d, Expr):
+            return d
+        self.writer.line(f"{name} = {scope.index(d)[0]}")
+        return name
+
+    def dense(self, shape: Sequence[int | str], number: int) -> list[int | str]:
+        strides: list[int | str] = []
+        step: int | str = 1
+        for axis in range(len(shape) - 1, -1, -1):
+            strides.append(step)
+            extent = shape[axis]
+            if axis == 0:
+                break
+            if isinstance(step, int) and isinstance(extent, int):
+                step *= extent
+            else:
+                self.writer.line(f"z{number}_{axis} = {step}*{extent}")
+                step = f"z{number}_{axis}"
+        return list(reversed(strides))
+
+    # --------------------------------------------------------------------------------------------- control
+    # flow
+    def nest(self, stmt: Stmt, scope: Scope, tally: Tally) -> None:
+        match stmt:
+            case For():
+                self.loop(stmt, scope)
+            case If(cond=cond, then=then, orelse=orelse):
+                self.values.start(scope, tally)
+                condition = self.values.value(cond)
+                with self.writer.nested(f"if {condition.text}:"):
+                    self.body(then, scope)
+                if orelse:
+                    with self.writer.nested("else:"):
+                        self.body(orelse, scope)
+            case Switch(index=index, cases=cases):
+                chosen = self.writer.temp(scope.index(index)[0], "i")
+                for i, case in enumerate(cases):
+                    with self.writer.nested(f"{'el' if i else ''}if {chosen} == {i}:"):
+                        self.body(case, scope)
+                self.writer.line(f"else: no_case({chosen}, {len(cases)})")
+            case Outline(body=body):
+                self.body(body, scope)
+            case Intrin():
+                self.use(stmt, scope, tally)
+            case Sync(name=name):
+                if self.facts.meets(name):
+                    self.yields = True
+                    self.writer.line(f"yield {len(self.statements)}")
+                self.writer.line(f"R.sync({len(self.statements)})")
+            case _:
+                raise SimulationError(f"{type(stmt).__name__} is not a statement of LoopIR")
+
+    def skip(self, body: Body) -> None:
+        for stmt in walk(body):
+            self.number(stmt)
+
+    def loop(self, loop: For, scope: Scope) -> None:
+        outer_blocks, outer_rank = self.blocks, scope.rank
+        inner = scope.inner()
+        if id(loop) in self.lockstep and not (loop.kind == "vector" and loop.extent == 1):
+            if not scope.axes:
+                inner.rank = nesting(loop, self.lockstep)
+            self.axis(loop, scope, inner)
+        else:
+            self.python_loop(loop, scope, inner)
+        self.blocks, scope.rank = outer_blocks, outer_rank
+
+    def python_loop(self, loop: For, scope: Scope, inner: Scope) -> None:
+        extent = scope.index(loop.extent)[0]
+        if loop.active is not None:
+            extent = f"min({scope.index(loop.active)[0]}, {extent})"
+        variable = self.writer.name("x")
+        self.variables[variable] = loop.var
+        inner.symbols[loop.var] = Symbol(variable)
+        with self.writer.nested(f"for {variable} in range({extent}):"):
+            self.deeper(loop.body, inner)
+
+    def deeper(self, body: Body, inner: Scope) -> None:
+        """The body of a Python loop; now and then in a function of its own, as Python nests only 20 loops."""
+        self.blocks += 1
+        if self.blocks <= _MAX_BLOCKS:
+            self.statement_list(body, inner)
+            return
+        self.blocks = 0
+        function, before = self.writer.name("g"), self.yields
+        self.yields = False
+        with self.writer.nested(f"def {function}():"):
+            self.statement_list(body, inner)
+        self.writer.line(f"yield from {function}()" if self.yields else f"{function}()")
+        self.yields |= before
+
+    # ------------------------------------------------------------------------------------------------ array
+    # axes
+    def axis(self, loop: For, scope: Scope, inner: Scope) -> None:
+        """A loop as an array axis: whole, or in chunks where it may be long."""
+        position = len(scope.axes)
+        extent = loop.extent
+        if loop.kind == "vector":
+            assert isinstance(extent, int)
+            if loop.active is None:
+                self.lockstep_body(
+                    loop, inner, Axis(position, str(extent), extent, self.writer.name("l"), extent)
+                )
+                return
+            count = self.writer.name("n")
+            self.writer.line(f"{count} = min({scope.index(loop.active)[0]}, {extent})")
+            with self.writer.nested(f"if {count} > 0:"):
+                self.lockstep_body(loop, inner, Axis(position, count, None, self.writer.name("l"), extent))
+            return
+        inside = self.points(loop.body, scope)
+        whole = isinstance(extent, int) and inside.isdecimal() and extent * int(inside) <= BUDGET
+        if whole and isinstance(extent, int):
+            axis = Axis(position, str(extent), extent, self.writer.name("l"), repeated=True)
+            if extent > 0:
+                self.lockstep_body(loop, inner, axis)
+            else:
+                self.skip(loop.body)
+            return
+        base, count, limit, chunk = (self.writer.name(x) for x in "xnic")
+        self.writer.line(f"{limit} = {scope.index(extent)[0]}; {chunk} = max(1, {BUDGET}//max(1, {inside}))")
+        self.blocks += 1
+        with self.writer.nested(f"for {base} in range(0, {limit}, {chunk}):"):
+            self.writer.line(f"{count} = min({chunk}, {limit} - {base})")
+            symbol = f"$base{base}"
+            inner.symbols[symbol] = Symbol(base)
+            self.variables[base] = loop.var
+            axis = Axis(position, count, None, self.writer.name("l"), base=symbol, repeated=True)
+            self.lockstep_body(loop, inner, axis)
+
+    def lockstep_body(self, loop: For, inner: Scope, axis: Axis) -> None:
+        place = self.writer.reserve()
+        inner.axes.append(axis)
+        inner.symbols[loop.var] = Symbol(axis.array, frozenset((axis.position,)), axis)
+        self.statement_list(loop.body, inner)
+        if axis.used:
+            base = "0" if axis.base is None else inner.symbols[axis.base].index
+            self.writer.fill(
+                place, f"{axis.array} = lanes({base}, {axis.count}, {inner.rank - axis.position - 1})"
+            )
+
+    def points(self, body: Body, scope: Scope) -> str:
+        """Lanes of the largest nest of axes in a body, as text; their extents do not depend on what it
+        binds."""
+        sizes = ["1"]
+        for stmt in body:
+            if isinstance(stmt, For) and id(stmt) in self.lockstep:
+                extent, inside = scope.index(stmt.extent)[0], self.points(stmt.body, scope)
+                known = extent.isdecimal() and inside.isdecimal()
+                sizes.append(str(int(extent) * int(inside)) if known else f"{extent}*{inside}")
+        if all(s.isdecimal() for s in sizes):
+            return str(max(map(int, sizes)))
+        return f"max({', '.join(sizes)})"
+
+    # ------------------------------------------------------------------------------------------------
+    # intrinsics
+    def use(self, stmt: Intrin, scope: Scope, tally: Tally) -> None:
+        """R.use(number of the statement, views, scalars, dims, me), each in the order of the statement."""
+        self.values.start(scope, tally)
+        views, scalars = "", ""
+        for _, operand in stmt.operands:
+            if isinstance(operand, View):
+                index = "".join(scope.index(i)[0] + ", " for i in operand.index)
+                views += f"({scope.buffers[operand.buffer].cell}, ({index})), "
+            elif isinstance(operand, Value):
+                scalars += f"{self.values.value(operand).text}, "
+            else:
+                scalars += f"{scope.index(operand)[0]}, "
+        extents = "".join(f"{scope.index(e)[0]}, " for _, e in stmt.dims)
+        me = "me" if self.accesses.race else "0"
+        self.writer.line(f"R.use({len(self.statements)}, ({views}), ({scalars}), ({extents}), {me})")

@@ -1,0 +1,250 @@
+"""One launch while it runs: buffers, intrinsics, syncs and the clock, called from generated code.
+
+Design choice: everything that lives for one launch is here and nowhere else, so a machine may run launches
+one after the other without cleaning up; `accounting` makes the statistics of it when it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hwsdk.codegen.loop_ir import Sync
+from hwsdk.sim.capacity import Capacity
+from hwsdk.sim.cells import VALID, Array, Cell, span, storage_of
+from hwsdk.sim.chip import Chip
+from hwsdk.sim.faults import Fault
+from hwsdk.sim.kernel_source import Program
+from hwsdk.sim.timeline import Timeline
+from hwsdk.sim.uses import Bound, Pending, Use, complete, store
+
+
+@dataclass
+class Counted:
+    """What intrinsics did in a launch, and how long each iteration took."""
+
+    accessed: dict[tuple[str, str], int] = field(default_factory=dict)  # (read or written, place) -> bytes
+    moved: dict[tuple[str, str], int] = field(default_factory=dict)  # the same for copies, in whole granules
+    uses: dict[str, int] = field(default_factory=dict)  # unit -> starts
+    operations: dict[str, int] = field(default_factory=dict)  # unit -> operations
+    intrinsics: dict[str, dict[str, int]] = field(default_factory=dict)  # unit -> intrinsic -> uses
+    busy: dict[str, float] = field(default_factory=dict)  # unit -> cycles
+    durations: list[float] = field(default_factory=list)
+
+
+class Launch:
+    """`R` of generated code: bind, alloc, free, use, sync, settle."""
+
+    def __init__(
+        self,
+        program: Program,
+        chip: Chip | None,
+        uses: Mapping[int, Use],
+        initialised: Mapping[str, Any],
+        cost: bool,
+    ) -> None:
+        self.program, self.chip, self.uses, self.initialised, self.cost = (
+            program,
+            chip,
+            uses,
+            initialised,
+            cost,
+        )
+        self.check = program.check
+        self.counters = [0] * len(program.entries)
+        self.counted = Counted()
+        self.iterations = 0
+        self.params: list[Cell] = []
+        self.sizes: dict[int, int] = {}
+        self.commits = 0
+        # what belongs to the iteration that runs now
+        self.clock = [0.0]
+        self.timeline: Timeline | None = None
+        self.pending: dict[str, list[Pending]] = {}
+        self.capacity = Capacity(None, None, 1)
+        self.paused: dict[int, tuple[Timeline | None, float, dict[str, list[Pending]], dict[str, int]]] = {}
+
+    # -------------------------------------------------------------------------------------------------
+    # buffers
+    def bind(self, number: int, array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cell:
+        """A param."""
+        buffer = self.program.buffers[number]
+        flat = storage_of(array, buffer, shape, strides)
+        written = number in self.program.written
+        cell = Cell(
+            buffer, shape, strides, flat, self._initial(buffer.name) if self.check and written else None
+        )
+        mask = self.initialised.get(buffer.name)
+        if cell.state and mask is not None and mask is not True and mask is not False:
+            cell.valid[:] = np.asarray(mask).reshape(-1)
+        cell.tracked = written
+        if number in self.program.shared and self.check:
+            cell.share()
+        self.params.append(cell)
+        return cell
+
+    def _initial(self, name: str) -> int:
+        """Outputs hold nothing at launch; other params that the kernel writes hold something."""
+        known = self.initialised.get(name)
+        return int(known is True or (known is None and name not in self.program.kernel.outputs))
+
+    def alloc(self, number: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cell:
+        """A buffer of the kernel: uninitialised."""
+        buffer = self.program.buffers[number]
+        if shape and min(shape) < 0:
+            raise Fault(f"{buffer.name} has a negative extent: {list(shape)}")
+        size = self.capacity.bytes(buffer, shape, strides)
+        self.capacity.take(buffer.place, size, buffer.name)
+        flat = np.empty(span(shape, strides), self.program.dtypes[number])
+        cell = Cell(buffer, shape, strides, flat, 0 if self.check else None)
+        self.sizes[id(cell)] = size
+        return cell
+
+    def free(self, cell: Cell) -> None:
+        """The end of the body that holds the buffer."""
+        self.capacity.give(cell.place, self.sizes.pop(id(cell)))
+        if cell.state and self.pending and int(cell.valid.max()) > VALID:
+            raise Fault(f"{cell.name} ends while a copy that was not waited for still works on it")
+
+    # ----------------------------------------------------------------------------------------------
+    # intrinsics
+    def use(self, number: int, views: Any, scalars: Any, extents: tuple[int, ...], me: int) -> None:
+        """One use of an intrinsic."""
+        use = self.uses[number]
+        bound = Bound.of(use, views, scalars, extents, me)
+        results = bound.execute()
+        if self.check:
+            bound.watch(results)
+        until = self._spend(use, bound, extents)
+        if not use.cost.asynchronous:
+            for name, (array, mask) in results.items():
+                store(*bound.operands[name], array, mask)
+        elif not bound.empty:
+            queue = self.pending.setdefault(use.cost.unit.name, [])
+            queue.append(bound.start(results, until, number))
+
+    def _spend(self, use: Use, bound: Bound, extents: tuple[int, ...]) -> float:
+        """Counts a use and lets the clock know; returns when its results are there."""
+        cost, counted, unit = use.cost, self.counted, use.cost.unit.name
+        reads = [bound.operands[n] for n in use.reads]
+        writes = [bound.operands[n] for n in use.writes]
+        for verb, operands in (("read", reads), ("written", writes)):
+            for cell, place, _ in operands:
+                _add(counted.accessed, (verb, cell.place), place.size * cell.itemsize)
+        _add(counted.uses, unit, 1)
+        _add(counted.operations, unit, use.operations(extents))
+        _add(counted.intrinsics.setdefault(unit, {}), use.intrinsic.name, 1)
+        timeline = self.timeline
+        if timeline is None:
+            return 0.0
+        if cost.unit.kind != "dma":
+            return timeline.use(cost, use.order, reads, writes, use.interval(extents))
+        for verb, operands in (("read", reads), ("written", writes)):
+            for cell, place, _ in operands:
+                _add(counted.moved, (verb, cell.place), timeline.moved(cell, place))
+        return timeline.copy(cost, reads, writes)
+
+    def settle(self) -> None:
+        """A plain access to what intrinsics work on waits for them."""
+        if self.timeline is not None:
+            self.clock[0] = max(self.clock[0], self.timeline.settled)
+
+    # ---------------------------------------------------------------------------------------------------
+    # syncs
+    def sync(self, number: int) -> None:
+        """One sync."""
+        stmt = self.program.statements[number - 1]
+        assert isinstance(stmt, Sync)
+        spec = None if self.chip is None else self.chip.target.syncs.get(stmt.name)
+        if spec is None:
+            return
+        until = 0.0
+        units = [spec.unit] if spec.unit is not None else list(self.pending)
+        if spec.kind == "commit":
+            self.commits += 1
+            for unit in units:
+                for item in self.pending.get(unit, ()):
+                    item.group = self.commits if item.group is None else item.group
+        elif spec.kind == "wait":
+            until = max((self._wait(unit, stmt.pending) for unit in units), default=0.0)
+        elif self.timeline is not None:
+            until = self.timeline.settled
+        if self.timeline is not None:
+            self.timeline.wait(until, spec.cost_cycles)
+
+    def _wait(self, unit: str, pending: int) -> float:
+        """Completes all but the newest `pending` uses (or groups of uses) of a unit; returns when they are
+        there."""
+        queue = self.pending.get(unit, [])
+        assert self.chip is not None
+        if self.chip.units[unit].completion == "groups":
+            groups = sorted({item.group for item in queue if item.group is not None})
+            keep = set(groups[len(groups) - pending :] if pending else [])
+            done = [item for item in queue if item.group is not None and item.group not in keep]
+        else:
+            done = queue[: max(0, len(queue) - pending)]
+        for item in done:
+            complete(item)
+        ids = {id(item) for item in done}
+        self.pending[unit] = [item for item in queue if id(item) not in ids]
+        return max((item.until for item in done), default=0.0)
+
+    # ----------------------------------------------------------------------------------------------
+    # iterations
+    def begin(self, iterations: int) -> None:
+        """The size of the launch is known."""
+        self.iterations = iterations
+        if self.chip is not None:
+            self.capacity = Capacity(self.chip.target, self.chip.level, iterations)
+            for cell in self.params:
+                self.capacity.take(cell.place, cell.size * cell.itemsize, cell.name)
+
+    def forget(self, iterations: Sequence[int], older: bool) -> None:
+        """Tags of iterations begin anew."""
+        tags = [f"iteration {p}" for p in iterations]
+        for cell in self.params:
+            if cell.writers:
+                cell.forget(older)
+                cell.tags = tags
+
+    def start_iteration(self) -> None:
+        """A worker takes an iteration: its clock begins at 0."""
+        self.clock[0] = 0.0
+        self.pending = {}
+        for cell in self.params:
+            cell.ready = cell.last_read = cell.chain = cell.producer = None
+        if self.chip is not None and self.cost:
+            self.timeline = Timeline(self.chip, self.clock)
+
+    def end_iteration(self) -> None:
+        """Everything must have been waited for."""
+        for unit, queue in self.pending.items():
+            if queue:
+                raise Fault(
+                    f"the iteration ends before the wait for {len(queue)} uses of {unit},"
+                    f" the first of them at statement {queue[0].statement}"
+                )
+        timeline = self.timeline
+        self.counted.durations.append(self.clock[0] if timeline is None else timeline.finish())
+        for unit, busy in timeline.busy.items() if timeline is not None else ():
+            self.counted.busy[unit] = self.counted.busy.get(unit, 0.0) + busy
+
+    def pause(self, number: int) -> None:
+        """An iteration waits at a barrier; another goes on."""
+        self.paused[number] = (self.timeline, self.clock[0], self.pending, dict(self.capacity.live))
+
+    def resume(self, number: int) -> None:
+        """Back to an iteration that waited at a barrier."""
+        self.timeline, self.clock[0], self.pending, self.capacity.live = self.paused[number]
+
+    def meet(self) -> None:
+        """All iterations are at the barrier: they go on at the time of the last."""
+        latest = max((state[1] for state in self.paused.values()), default=0.0)
+        self.paused = {n: (t, latest, p, live) for n, (t, _, p, live) in self.paused.items()}
+
+
+def _add(table: dict[Any, int], key: Any, amount: int) -> None:
+    table[key] = table.get(key, 0) + amount
