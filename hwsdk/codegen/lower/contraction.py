@@ -51,6 +51,7 @@ from hwsdk.codegen.lower.lowered import (
 )
 from hwsdk.codegen.lower.map import lower_map
 from hwsdk.codegen.rewrite import Rewriter, loads
+from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import (
     Ranges,
     ceildiv,
@@ -81,15 +82,33 @@ class Operands:
 
 
 @dataclass(frozen=True)
+class Names:
+    """Intrinsics of one multiply-add: `multiply` (acc[n] += a[n] * b[n]), `load` and `broadcast` into its
+    registers.
+    """
+
+    multiply: str
+    load: str
+    broadcast: str
+
+
+@dataclass(frozen=True)
 class RegisterTile:
-    """rows x vectors of `lanes`; `row_block`, `panel_block`: rows and panels of one task."""
+    """What a schedule means for the loops.
+
+    A register tile is rows x vectors of `lanes`.  A task takes `row_block` rows and `panel_block` panels, and
+    walks `sub_rows` rows at a time over its panels.  A tile of fewer than `chains` accumulators sums k in
+    several chains.
+    """
 
     rows: int
     vectors: int
     lanes: int
     row_block: int = 64
     panel_block: int = 4
-    intrinsics: Mapping[str, str] | None = None  # multiply, load, broadcast; None: plain arithmetic
+    sub_rows: int = 64
+    chains: int = 1
+    intrinsics: Names | None = None  # None: plain arithmetic
 
     @property
     def width(self) -> int:
@@ -147,39 +166,45 @@ class ContractionLowering:
         machine: Machine,
         ranges: Ranges,
         level: str,
-        tile: RegisterTile,
         constants: frozenset[str],
     ) -> None:
-        self.kernel, self.machine, self.level, self.tile = kernel, machine, level, tile
+        self.kernel, self.machine, self.level = kernel, machine, level
         self.ranges = ranges
         self.constants = constants
         self.namer = Namer(kernel)
+        flat = flatten_block(kernel, kernel.blocks[0], self.namer, ranges)
+        parts = take_apart(flat)
+        if parts is None:
+            raise CodegenError(f"kernel {kernel.name} is no contraction with contiguous columns")
+        self.dtype = flat.block.accumulator or flat.value.dtype
+        self.flat, self.parts = self._merged(flat, parts)
+
+    @property
+    def extents(self) -> tuple[Index, Index, Index]:
+        """(rows, columns, depth) of one matrix product."""
+        return self.parts.m[-1].extent if self.parts.m else 1, self.parts.n[-1].extent, self._depth
 
     @staticmethod
     def accepts(kernel: Kernel, ranges: Ranges) -> bool:
         flat = flatten_block(kernel, kernel.blocks[0], Namer(kernel), ranges)
         return take_apart(flat) is not None and affine(flat)
 
-    def lower(self) -> list[Lowered]:
-        block = self.kernel.blocks[0]
-        flat = flatten_block(self.kernel, block, self.namer, self.ranges)
-        parts = take_apart(flat)
-        assert parts is not None
-        flat, parts = self._merged(flat, parts)
-        self.flat, self.parts = flat, parts
-        self.back = {v: k for k, v in self.namer.buffer.items()}
-        b_name = self.back[parts.b.buffer]
+    def lower(self, tile: RegisterTile, schedule: object | None = None) -> list[Lowered]:
+        """The kernel for one register tile, after the one that packs B if that happens at run time."""
+        self.tile = tile
+        back = {v: k for k, v in self.namer.buffer.items()}
+        b_name = back[self.parts.b.buffer]
         packing, pack = self._pack(b_name)
         body, grid = self._tasks()
-        work = product(i.extent for i in flat.block.iters)
+        work = product(i.extent for i in self.flat.block.iters)
         loop, args = self._kernel(body, b_name, packing is not None)
         main = Lowered(
             loop,
             args,
             grid,
-            floordiv(work, self.tile.lanes),
+            floordiv(work, tile.lanes),
             {b_name: packing} if packing else {},
-            self.tile,
+            schedule,
             self.kernel.sources,
         )
         return [*pack, main]
@@ -275,22 +300,34 @@ class ContractionLowering:
             "panel_task": floordiv(rest, row_tasks),
             "row0": floordiv(sym("row_task") * rows, row_tasks),
             "rows": floordiv((sym("row_task") + 1) * rows, row_tasks) - sym("row0"),
-            "blocks": ceildiv(sym("rows"), tile.rows),
-            "least": floordiv(sym("rows"), sym("blocks")),
-            "larger": sym("rows") - sym("least") * sym("blocks"),
+            "subs": ceildiv(sym("rows"), tile.sub_rows),
             "panel0": floordiv(sym("panel_task") * self._panels, panel_tasks),
             "panels": floordiv((sym("panel_task") + 1) * self._panels, panel_tasks) - sym("panel0"),
         }
         head: list[Stmt] = [Let(name, FromIndex("i64", value)) for name, value in lets.items()]
-        inner: Body = (For("panel_number", sym("panels"), self._panel()),)
+        inner = self._rows()
         if outer:
             binds = _decode(outer, group * per_task + sym("outer_number"))
             inner = (For("outer_number", minimum(per_task, outers - group * per_task), (*binds, *inner)),)
         return (For("task", grid, (*head, *inner), "parallel", self.level),), grid
 
+    def _rows(self) -> Body:
+        """Balanced sub-blocks of the task's rows; each is walked over all panels in balanced register blocks."""
+        sub = sym("sub")
+        first = floordiv(sub * sym("rows"), sym("subs"))
+        lets = {
+            "sub0": sym("row0") + first,
+            "sub_size": floordiv((sub + 1) * sym("rows"), sym("subs")) - first,
+            "blocks": ceildiv(sym("sub_size"), self.tile.rows),
+            "least": floordiv(sym("sub_size"), sym("blocks")),
+            "larger": sym("sub_size") - sym("least") * sym("blocks"),
+        }
+        head = tuple(Let(name, FromIndex("i64", value)) for name, value in lets.items())
+        return (For("sub", sym("subs"), (*head, For("panel_number", sym("panels"), self._panel()))),)
+
     def _panel(self) -> Body:
         block = sym("block_number")
-        start = sym("row0") + block * sym("least") + minimum(block, sym("larger"))
+        start = sym("sub0") + block * sym("least") + minimum(block, sym("larger"))
         size = sym("least") + lt(block, sym("larger"))
         head = (Let("panel", FromIndex("i64", sym("panel0") + sym("panel_number"))),)
         bind = (Let("row", FromIndex("i64", start)), Let("size", FromIndex("i64", size)))
@@ -322,34 +359,58 @@ class ContractionLowering:
 
     # ------------------------------------------------------------------------------------------ register tile
     def _tile(self, rows: int, vectors: int, columns: Index | None) -> Body:
-        dtype, lanes = self.flat.block.accumulator or "f32", self.tile.lanes
-        place = self.machine.registers.name
-        acc = Buffer("acc", dtype, (rows, vectors, lanes), place)
+        dtype, lanes = self.dtype, self.tile.lanes
+        chains = self._chains(rows, vectors)
+        acc = Buffer("acc", dtype, (chains * rows, vectors, lanes), self.machine.registers.name)
         i, v, lane = sym("i"), sym("v"), sym("l")
-        clear = For(
-            "i",
-            rows,
-            (
-                For(
-                    "v",
-                    vectors,
-                    (For("l", lanes, (Store("acc", (i, v, lane), Const(dtype, 0)),), "vector"),),
-                    "unroll",
-                ),
-            ),
-            "unroll",
-        )
-        loop = self._step(rows, vectors)
-        for it in reversed(self.parts.k):
+        clear = self._each(chains * rows, vectors, Store("acc", (i, v, lane), Const(dtype, 0)))
+        loop = self._depth_loop(rows, vectors, chains)
+        out: list[Stmt] = [Alloc(acc), clear, *loop]
+        if chains > 1:
+            total: Value = Load(dtype, "acc", (i, v, lane))
+            for c in range(1, chains):
+                total = Binary(dtype, "add", total, Load(dtype, "acc", (i + c * rows, v, lane)))
+            out.append(self._each(rows, vectors, Store("acc", (i, v, lane), total)))
+        return (*out, *self._store(rows, vectors, columns))
+
+    def _each(self, rows: int, vectors: int, stmt: Stmt) -> Stmt:
+        """The statement for every element of a register tile: i, v, l."""
+        inner = For("l", self.tile.lanes, (stmt,), "vector")
+        return For("i", rows, (For("v", vectors, (inner,), "unroll"),), "unroll")
+
+    def _chains(self, rows: int, vectors: int) -> int:
+        """Independent sums over k that a small tile needs to keep the multipliers busy."""
+        depth = self.parts.k[-1].extent if self.parts.k else 1
+        if isinstance(depth, int) and depth < 16:
+            return 1
+        return max(1, min(4, self.tile.chains // (rows * vectors)))
+
+    def _depth_loop(self, rows: int, vectors: int, chains: int) -> Body:
+        """The loops over k around one step; with chains, the innermost one takes that many steps at a time."""
+        if not self.parts.k:
+            return self._step(rows, vectors, 0, {})
+        inner = self.parts.k[-1]
+        if chains == 1:
+            loop: Body = (For(inner.name, inner.extent, self._step(rows, vectors, 0, {})),)
+        else:
+            count = floordiv(inner.extent, chains)
+            many = [
+                s
+                for c in range(chains)
+                for s in self._step(rows, vectors, c * rows, {inner.name: sym("q") * chains + c})
+            ]
+            rest = self._step(rows, vectors, 0, {inner.name: count * chains + sym("q")})
+            loop = (For("q", count, tuple(many)), For("q", inner.extent - count * chains, rest))
+        for it in reversed(self.parts.k[:-1]):
             loop = (For(it.name, it.extent, loop),)
-        return (Alloc(acc), clear, *loop, *self._store(rows, vectors, columns))
+        return loop
 
-    def _a_at(self, i: Index) -> Index:
-        here: dict[str, Index] = {self.parts.m[-1].name: sym("row") + i} if self.parts.m else {}
+    def _a_at(self, i: Index, here: Mapping[str, Index]) -> Index:
+        rows: dict[str, Index] = {self.parts.m[-1].name: sym("row") + i} if self.parts.m else {}
         offset = self.parts.a.index[0]
-        return offset if isinstance(offset, int) else substitute(offset, here)
+        return offset if isinstance(offset, int) else substitute(offset, {**rows, **here})
 
-    def _b_at(self, v: Index) -> Index:
+    def _b_at(self, v: Index, here: Mapping[str, Index]) -> Index:
         """Offset of vector v of the panel's line for the current k."""
         line: Index = 0
         for it in self._b_outer():
@@ -357,58 +418,59 @@ class ContractionLowering:
         line = line * self._panels + sym("panel")
         for it in self.parts.k:
             line = line * it.extent + sym(it.name)
+        line = line if isinstance(line, int) else substitute(line, here)
         return line * self.tile.width + v * self.tile.lanes
 
-    def _step(self, rows: int, vectors: int) -> Body:
-        """One k: the line of B, then for each row a broadcast of A and one multiply-add per vector."""
-        lanes, dtype = self.tile.lanes, self.flat.block.accumulator or "f32"
+    def _step(self, rows: int, vectors: int, chain: int, here: Mapping[str, Index]) -> Body:
+        """One k: the line of B, then for each row a broadcast of A and one multiply-add per vector.
+
+        `chain`: first accumulator row; `here`: where k is, if not at its loop variable.
+        """
+        if self.tile.intrinsics is not None:
+            return self._tensorized(rows, vectors, chain, here, self.tile.intrinsics)
+        dtype = self.dtype
         i, v, lane = sym("i"), sym("v"), sym("l")
-        place = self.machine.registers.name
-        names = self.tile.intrinsics
         a, b = self.parts.a, self.parts.b
-        if names is not None:
-            line = For(
-                "v",
-                vectors,
-                (
-                    Intrin(
-                        names["load"], (("dst", View("line", (v, 0))), ("src", View("b", (self._b_at(v),))))
-                    ),
-                ),
-                "unroll",
-            )
-            fma = Intrin(
-                names["multiply"],
-                (("acc", View("acc", (i, v, 0))), ("a", View("spread", (0,))), ("b", View("line", (v, 0)))),
-            )
-            spread = Intrin(
-                names["broadcast"], (("dst", View("spread", (0,))), ("src", View(a.buffer, (self._a_at(i),))))
-            )
-            row = (
-                Alloc(Buffer("spread", dtype, (lanes,), place)),
-                spread,
-                For("v", vectors, (fma,), "unroll"),
-            )
-            return (
-                Alloc(Buffer("line", dtype, (vectors, lanes), place)),
-                line,
-                For("i", rows, row, "unroll"),
-            )
-        left: Value = Load(a.dtype, a.buffer, (self._a_at(i),))
-        right: Value = Load(b.dtype, "b", (self._b_at(v) + lane,))
+        left: Value = Load(a.dtype, a.buffer, (self._a_at(i, here),))
+        right: Value = Load(b.dtype, "b", (self._b_at(v, here) + lane,))
         left = left if a.dtype == dtype else Cast(dtype, left)
         right = right if b.dtype == dtype else Cast(dtype, right)
-        old = Load(dtype, "acc", (i, v, lane))
+        old = Load(dtype, "acc", (i + chain, v, lane))
+        fused = dtype in ("f32", "f64") and self.machine.target.numerics.contraction == "fma"
         new: Value = (
             Ternary(dtype, "fma", left, right, old)
-            if dtype in ("f32", "f64")
+            if fused
             else Binary(dtype, "add", old, Binary(dtype, "mul", left, right))
         )
-        step = For("l", lanes, (Store("acc", (i, v, lane), new),), "vector")
-        return (For("i", rows, (For("v", vectors, (step,), "unroll"),), "unroll"),)
+        return (self._each(rows, vectors, Store("acc", (i + chain, v, lane), new)),)
+
+    def _tensorized(
+        self, rows: int, vectors: int, chain: int, here: Mapping[str, Index], names: Names
+    ) -> Body:
+        """The same in the target's own intrinsics."""
+        dtype, lanes, place = self.dtype, self.tile.lanes, self.machine.registers.name
+        i, v = sym("i"), sym("v")
+        line, spread = (
+            Buffer("line", dtype, (vectors, lanes), place),
+            Buffer("spread", dtype, (lanes,), place),
+        )
+        load = Intrin(names.load, (("dst", View("line", (v, 0))), ("src", View("b", (self._b_at(v, here),)))))
+        source = View(self.parts.a.buffer, (self._a_at(i, here),))
+        broadcast = Intrin(names.broadcast, (("dst", View("spread", (0,))), ("src", source)))
+        operands = (
+            ("acc", View("acc", (i + chain, v, 0))),
+            ("a", View("spread", (0,))),
+            ("b", View("line", (v, 0))),
+        )
+        multiply = For("v", vectors, (Intrin(names.multiply, operands),), "unroll")
+        return (
+            Alloc(line),
+            For("v", vectors, (load,), "unroll"),
+            For("i", rows, (Alloc(spread), broadcast, multiply), "unroll"),
+        )
 
     def _store(self, rows: int, vectors: int, columns: Index | None) -> Body:
-        lanes, dtype = self.tile.lanes, self.flat.block.accumulator or "f32"
+        lanes, dtype = self.tile.lanes, self.dtype
         i, v, lane = sym("i"), sym("v"), sym("l")
         column = sym("panel") * self.tile.width + v * lanes + lane
         here: dict[str, Index] = {self.parts.n[-1].name: column}

@@ -1,21 +1,29 @@
-"""Lowering for SIMD cores: chooses the family of each kernel and its schedule."""
+"""Lowering for SIMD cores: chooses the family of each kernel and turns its schedule into loops."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from hwsdk.codegen.blocks import Kernel, Tensor
-from hwsdk.codegen.lower.contraction import ContractionLowering, RegisterTile
+from hwsdk.codegen.lower.contraction import ContractionLowering, Names, RegisterTile
+from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.library import lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.map import lower_map
 from hwsdk.codegen.lower.row import lower_row
 from hwsdk.codegen.lower.window import lower_window
+from hwsdk.codegen.planner import Abilities, Contraction, plan
+from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.graph.dims import Ranges
 from hwsdk.graph.graph import Graph
-from hwsdk.target_desc.model import Target
+from hwsdk.target_desc.model import Intrinsic, Target
+
+ABILITIES = Abilities(max_vectors=4)
 
 
 class SimdLowering:
-    """`extra` collects the buffers between kernels that are no graph values (run-time packed operands)."""
+    """`extra` collects the buffers between kernels that are no graph values (operands packed at run time)."""
 
     def __init__(self, target: Target, graph: Graph, ranges: Ranges) -> None:
         self.target, self.graph, self.ranges = target, graph, ranges
@@ -23,6 +31,7 @@ class SimdLowering:
         self.level = target.levels[-1].name
         self.constants = frozenset(graph.constants)
         self.extra: list[Tensor] = []
+        self._plans: dict[Contraction, ContractionSchedule] = {}
 
     def lower(self, kernel: Kernel) -> list[Lowered]:
         match kernel.kind:
@@ -37,11 +46,76 @@ class SimdLowering:
         return lower_window(kernel, self.machine, self.ranges, self.level)
 
     def _contraction(self, kernel: Kernel) -> list[Lowered]:
-        block = kernel.blocks[0]
-        lanes = self.machine.lanes(block.accumulator or "f32")
-        tile = RegisterTile(4, 3, lanes)
-        lowering = ContractionLowering(kernel, self.machine, self.ranges, self.level, tile, self.constants)
-        out = lowering.lower()
+        lowering = ContractionLowering(kernel, self.machine, self.ranges, self.level, self.constants)
+        problem = Contraction(
+            *(planner_extent(e, self.ranges) for e in lowering.extents),
+            a=lowering.parts.a.dtype,
+            b=lowering.parts.b.dtype,
+            acc=lowering.dtype,
+            out=kernel.outputs[0].dtype,
+            b_constant=True,
+        )
+        schedule = self._plan(problem)
+        out = lowering.lower(self._tile(schedule, lowering.dtype), schedule)
         if len(out) > 1:
             self.extra.append(lowering.packed_tensor)
         return out
+
+    def _plan(self, problem: Contraction) -> ContractionSchedule:
+        """Equal problems are planned once."""
+        if problem not in self._plans:
+            self._plans[problem] = plan(self.target, problem, ABILITIES)
+        return self._plans[problem]
+
+    def _tile(self, schedule: ContractionSchedule, dtype: str) -> RegisterTile:
+        lanes = self.machine.lanes(dtype)
+        vectors = -(-schedule.register_tile[1] // lanes)
+        width = vectors * lanes
+        unit = self.target.unit(schedule.unit) if schedule.unit else None
+        cost = self.target.intrinsics[schedule.intrinsic].cost if schedule.intrinsic else None
+        chains = 1
+        if unit is not None and cost is not None:
+            latency = cost.chain_cycles or cost.latency_cycles or 1
+            chains = round(latency * (cost.issue_per_cycle or 1) * unit.count)
+        return RegisterTile(
+            rows=schedule.register_tile[0],
+            vectors=vectors,
+            lanes=lanes,
+            row_block=max(schedule.register_tile[0], schedule.worker_tile[0]),
+            panel_block=max(1, schedule.worker_tile[1] // width),
+            sub_rows=max(schedule.register_tile[0], schedule.tiles[0]),
+            chains=chains,
+            intrinsics=self._names(schedule.intrinsic, dtype, lanes),
+        )
+
+    def _names(self, multiply: str, dtype: str, lanes: int) -> Names | None:
+        """The load and the broadcast that feed the registers of a lane-wise multiply-add."""
+        if not multiply:
+            return None
+        x = self.target.intrinsics[multiply]
+        operands = list(x.operands)
+        if (
+            operands != ["acc", "a", "b"]
+            or x.operands["acc"].dtype != dtype
+            or list(x.dims.values()) != [lanes]
+        ):
+            return None
+        load = self._feeding(x, r"dst\[n\]=src\[n\]")
+        broadcast = self._feeding(x, r"dst\[n\]=src\[\]")
+        return Names(multiply, load, broadcast) if load and broadcast else None
+
+    def _feeding(self, user: Intrinsic, pattern: str) -> str | None:
+        """An intrinsic of this meaning from the nearest memory into the registers that `user` reads."""
+        want = user.operands["b"]
+        for x in self.target.intrinsics.values():
+            ends: Mapping[str, object] = x.operands
+            if set(ends) != {"dst", "src"} or not re.fullmatch(pattern, "".join(x.semantics.split())):
+                continue
+            dst, src = x.operands["dst"], x.operands["src"]
+            if (dst.dtype, dst.place, src.dtype) == (
+                want.dtype,
+                want.place,
+                want.dtype,
+            ) and x.dims == user.dims:
+                return x.name
+        return None

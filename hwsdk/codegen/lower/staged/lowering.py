@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.loop_ir import Load, Ref
+from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.library import lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.map import lower_map
@@ -20,9 +21,9 @@ from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
 from hwsdk.codegen.lower.staged.program import NotVector
 from hwsdk.codegen.lower.staged.rows import RowsLowering
 from hwsdk.codegen.lower.window import lower_window
-from hwsdk.codegen.planner import Contraction, Range, plan
+from hwsdk.codegen.planner import Abilities, Contraction, plan
 from hwsdk.codegen.rewrite import Rewriter, loads
-from hwsdk.graph.dims import Dim, Ranges, evaluate, free_symbols, sym
+from hwsdk.graph.dims import Ranges, sym
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Target
 
@@ -100,7 +101,7 @@ class StagedLowering:
         lowering = StagedContraction(
             kernel, self.chip, self.scalar, self.ranges, self.level, op, self.constants
         )
-        rows, columns, depth = (self._extent(e) for e in lowering.typical)
+        rows, columns, depth = (planner_extent(e, self.ranges) for e in lowering.typical)
         problem = Contraction(
             rows,
             columns,
@@ -111,7 +112,7 @@ class StagedLowering:
             out=kernel.outputs[0].dtype,
             b_constant=True,
         )
-        schedule = plan(self.target, problem)
+        schedule = plan(self.target, problem, Abilities(orders=("mnk", "nmk")))
         main = lowering.lower(schedule)
         out: list[Lowered] = []
         for pack, tensor in lowering.packed:
@@ -124,17 +125,6 @@ class StagedLowering:
         if exact is not None or self.precision is None or operand not in ("f32", "f16", "bf16"):
             return exact
         return self.chip.matrix(self.precision, self.precision, accumulator)
-
-    def _extent(self, extent: Dim) -> int | Range:
-        """An extent as the planner takes it: a number, or a range with a likely value."""
-        if isinstance(extent, int):
-            return extent
-        likely = dict.fromkeys(free_symbols(extent), 128)
-        for name, (low, high) in self.ranges.items():
-            if name in likely and isinstance(low, int):
-                top = high if isinstance(high, int) else None
-                likely[name] = max(low, min(128, top) if top is not None else 128)
-        return Range(1, None, (max(1, int(evaluate(extent, likely))),))
 
 
 def _split_finish(kernel: Kernel) -> tuple[Kernel, Kernel]:
