@@ -1,8 +1,9 @@
 """What a graph knows about its dims: ranges, multiples, likely values, and which expressions are equal.
 
-Design choice: an equation that can be solved for a symbol eliminates that symbol (`resolve` rewrites with the solution),
-so that equal dims are equal expressions wherever a pass looks; only what cannot be solved stays as an equality that is
-checked when the inputs are known; even then one of its operations is rewritten by the rest where it stands alone.
+Design choice: an equation that can be solved for a symbol eliminates that symbol (`resolve` rewrites with the
+solution), so that equal dims are equal expressions wherever a pass looks; only what cannot be solved stays as
+an equality that is checked when the inputs are known; even then one of its operations is rewritten by the
+rest where it stands alone.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from hwsdk.graph.dims import (
 class Constraints:
     """Facts about the symbols of one graph.
 
-    ranges: {symbol: (low, high or None)} in order of declaration, eliminated symbols included.  multiples: {symbol: k}.
-    likely: {symbol: values}.  solutions: {eliminated symbol: its value}.  equalities: what must be checked at run time, with
-    reasons[i] saying what asked for equalities[i].  lower_bounds: [(dim, reason)], dims that must not be negative and
-    whose sign no range of a single symbol can express; checked at run time too.
+    ranges: {symbol: (low, high or None)} in order of declaration, eliminated symbols included.  multiples:
+    {symbol: k}. likely: {symbol: values}.  solutions: {eliminated symbol: its value}.  equalities: what must
+    be checked at run time, with reasons[i] saying what asked for equalities[i].  lower_bounds: [(dim,
+    reason)], dims that must not be negative and whose sign no range of a single symbol can express; checked
+    at run time too.
     """
 
     def __init__(self) -> None:
@@ -62,7 +64,13 @@ class Constraints:
         return other
 
     def declare(
-        self, name: str, low: int = 0, high: int | None = None, *, multiple: int = 1, likely: tuple[int, ...] = ()
+        self,
+        name: str,
+        low: int = 0,
+        high: int | None = None,
+        *,
+        multiple: int = 1,
+        likely: tuple[int, ...] = (),
     ) -> Expr:
         """The symbol `name` with a range; declaring again narrows it."""
         self._learn()
@@ -85,7 +93,7 @@ class Constraints:
         if self.frozen:
             raise GraphError(what)
 
-    # ------------------------------------------------------------------------------------------------------ questions
+    # ---------------------------------------------------------------------------------------------- questions
     def resolve(self, dim: Dim) -> Dim:
         """`dim` without eliminated symbols and operations."""
         dim = substitute(dim, self.solutions) if self.solutions else dim
@@ -97,8 +105,10 @@ class Constraints:
         used = {n: self.multiples[n] for n in free_symbols(dim) if n in self.multiples}
         if used:  # n is a multiple of k:  with n = k*q, n//k is q and n%k is 0
             dim = substitute(dim, {n: k * sym(n) for n, k in used.items()})
-            ranges = {n: (-(-low // used.get(n, 1)), None if high is None else high // used.get(n, 1))
-                      for n, (low, high) in self.ranges.items()}
+            ranges = {
+                n: (-(-low // used.get(n, 1)), None if high is None else high // used.get(n, 1))
+                for n, (low, high) in self.ranges.items()
+            }
             dim = substitute(simplify(dim, ranges), {n: floordiv(sym(n), k) for n, k in used.items()})
             dim = self._exact(dim, used)
         return simplify(dim, self.ranges)
@@ -135,7 +145,7 @@ class Constraints:
         """The symbols that are not eliminated, in order of declaration."""
         return tuple(n for n in self.ranges if n not in self.solutions)
 
-    # ------------------------------------------------------------------------------------------------------- learning
+    # ----------------------------------------------------------------------------------------------- learning
     def unify(self, a: Dim, b: Dim, reason: str) -> Dim:
         """Learn that a equals b, and return the simpler of them; GraphError if it is impossible."""
         if self.equal(a, b):
@@ -198,8 +208,12 @@ class Constraints:
         if isinstance(value, int):
             if value < low or (high is not None and value > high) or value % self.multiples.get(name, 1):
                 raise GraphError(f"{reason}: {name} would be {value}, which its declaration excludes")
-        elif isinstance(other := value, Expr) and str(other) in self.ranges:  # another symbol: it inherits everything
-            self.declare(str(other), low, high, multiple=self.multiples.get(name, 1), likely=self.likely.get(name, ()))
+        elif (
+            isinstance(other := value, Expr) and str(other) in self.ranges
+        ):  # another symbol: it inherits everything
+            self.declare(
+                str(other), low, high, multiple=self.multiples.get(name, 1), likely=self.likely.get(name, ())
+            )
         step = {name: value}
         self.solutions = {n: substitute(v, step) for n, v in self.solutions.items()} | step
         self.solution_reasons[name] = reason
@@ -211,8 +225,8 @@ class Constraints:
         self.equalities, self.reasons = [(x, y) for x, y, _ in kept], [r for _, _, r in kept]
 
     def learn_rewrites(self) -> None:
-        """Of each equality that no symbol solves, solve one operation: 4*((h + 31)//32) = (h + 7)//8 says what the
-        right side is, so that shapes which must be equal look equal."""
+        """Of each equality that no symbol solves, solve one operation: 4*((h + 31)//32) = (h + 7)//8 says
+        what the right side is, so that shapes which must be equal look equal."""
         self._rewrites = {}
         for a, b in self.equalities:
             gap = replace_atoms(a - b, self._rewrites)
@@ -226,7 +240,7 @@ class Constraints:
                     self._rewrites = {k: replace_atoms(v, step) for k, v in self._rewrites.items()} | step
                     break
 
-    # ------------------------------------------------------------------------------------------------------- run time
+    # ----------------------------------------------------------------------------------------------- run time
     def violations(self, values: Mapping[str, int]) -> list[str]:
         """What the given values of the remaining symbols break, one sentence each."""
         found = []
@@ -237,7 +251,8 @@ class Constraints:
             value = evaluate(dim, values)
             what = name if name not in self.solutions else f"{name} = {dim}"
             if value < low or (high is not None and value > high):
-                found.append(f"{what} is {value}, but must be {f'at least {low}' if high is None else f'{low}..{high}'}")
+                allowed = f"at least {low}" if high is None else f"{low}..{high}"
+                found.append(f"{what} is {value}, but must be {allowed}")
             if value % self.multiples.get(name, 1):
                 found.append(f"{what} is {value}, but must be a multiple of {self.multiples[name]}")
         for (a, b), reason in zip(self.equalities, self.reasons, strict=True):
@@ -251,7 +266,9 @@ class Constraints:
 
 
 def _primitive(gap: Dim) -> Dim:
-    """gap divided by the common factor of its coefficients, the first one positive: gap = 0 is the same equation."""
+    """gap divided by the common factor of its coefficients, the first one positive: gap = 0 is the same
+    equation.
+    """
     pairs = terms(gap)
     g = gcd(*(c for c, _ in pairs)) if pairs else 1
     return floordiv(gap, g if not pairs or pairs[0][0] > 0 else -g)

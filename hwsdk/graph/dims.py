@@ -6,8 +6,8 @@
     evaluate                  with ints or NumPy integer arrays
     bounds simplify           under ranges of the symbols (ends: int, Dim, or None for unbounded)
 
-Design choice: comparisons are dims too, so a guard, a mask and a size are one language, evaluated by one function and
-emitted by one printer.
+Design choice: comparisons are dims too, so a guard, a mask and a size are one language, evaluated by one
+function and emitted by one printer.
 """
 
 from __future__ import annotations
@@ -55,10 +55,46 @@ from hwsdk.graph.expr_ranges import Range, Ranges, bounds, coefficient, is_nonne
 from hwsdk.graph.expr_text import parse
 
 __all__ = [
-    "NAME", "Atom", "Dim", "Expr", "Op", "Range", "Ranges", "Symbol", "add", "as_dim", "both", "bounds",
-    "ceildiv", "coefficient", "constant_term", "either", "eq", "evaluate", "floordiv", "free_symbols", "ge", "gt",
-    "is_nonnegative", "is_op", "le", "lt", "maximum", "minimum", "mod", "multiply", "ne", "parse", "product",
-    "replace_atoms", "simplify", "single_atom", "substitute", "sym", "symbol", "terms",
+    "NAME",
+    "Atom",
+    "Dim",
+    "Expr",
+    "Op",
+    "Range",
+    "Ranges",
+    "Symbol",
+    "add",
+    "as_dim",
+    "both",
+    "bounds",
+    "ceildiv",
+    "coefficient",
+    "constant_term",
+    "either",
+    "eq",
+    "evaluate",
+    "floordiv",
+    "free_symbols",
+    "ge",
+    "gt",
+    "is_nonnegative",
+    "is_op",
+    "le",
+    "lt",
+    "maximum",
+    "minimum",
+    "mod",
+    "multiply",
+    "ne",
+    "parse",
+    "product",
+    "replace_atoms",
+    "simplify",
+    "single_atom",
+    "substitute",
+    "sym",
+    "symbol",
+    "terms",
 ]
 
 Number = int | np.ndarray[Any, np.dtype[np.int64]]

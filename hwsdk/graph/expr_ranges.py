@@ -1,8 +1,9 @@
 """What is known about a dim when its symbols have ranges: bounds, proofs, and simplification under ranges.
 
-Design choice: a range's ends may themselves be dims (an iterator runs over [0, n-1]).  Bounds come from interval
-arithmetic; where a symbol occurs in several terms, exact relaxations of single terms (b*(x//b) <= x, a minimum is at
-most each argument, a symbol replaced by the end of its range) are tried within a budget; the best bound found counts.
+Design choice: a range's ends may themselves be dims (an iterator runs over [0, n-1]).  Bounds come from
+interval arithmetic; where a symbol occurs in several terms, exact relaxations of single terms (b*(x//b) <= x,
+a minimum is at most each argument, a symbol replaced by the end of its range) are tried within a budget; the
+best bound found counts.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ def is_nonnegative(d: Dim, ranges: Ranges) -> bool:
 
 
 def simplify(d: Dim, ranges: Ranges) -> Dim:
-    """An expression equal to d wherever the symbols lie in their ranges, with divisions and extremes decided."""
+    """An expression equal to d wherever the symbols lie in their ranges, with less to compute."""
     if isinstance(d, int) or not any(isinstance(a, Op) for _, m in d.terms for a in m):
         return d
     return _Simplifier(ranges).simplify(d)
 
 
 def coefficient(d: Dim, name: str) -> Dim | None:
-    """c if d = c*name + rest with c and rest free of `name` (0: absent); None if d is not affine in `name`."""
+    """c if d = c*name + rest with c and rest free of `name` (0: absent); None if d is not of that form."""
     if not isinstance(d, Expr) or name not in d.free:
         return 0
     found = []
@@ -129,7 +130,9 @@ class _Knowledge:
         return any(isinstance(end, Expr) for s in seen for end in self.ranges.get(s, ()))
 
     def low(self, d: Dim, depth: int) -> int | None:
-        """The best lower bound found: the interval's, or that of an expression that is nowhere greater than d."""
+        """The best lower bound found: the interval's, or that of an expression that is nowhere greater than
+        d.
+        """
         best = self.interval(d)[0]
         if isinstance(d, int) or depth > _DEPTH or not self.is_correlated(d):
             return best
@@ -152,15 +155,16 @@ class _Knowledge:
     def relaxed(self, atom: Op, c: int) -> Iterator[tuple[Dim, int]]:
         """(x, s) with s*x <= c*atom.
 
-        max(x, y) >= x;  -min(x, y) >= -x;  b*(x//b) >= x - b + 1;  -b*(x//b) >= -x;  -(x % b) >= -x for x >= 0.
+        max(x, y) >= x;  -min(x, y) >= -x;  b*(x//b) >= x - b + 1;  -b*(x//b) >= -x;  -(x % b) >= -x for x >=
+        0.
         """
         if (atom.name, c > 0) in (("max", True), ("min", False)):
             for a in atom.args:
                 yield a, c
         elif atom.name == "floordiv" and isinstance(b := atom.args[1], int) and b > 0 and c % b == 0:
             yield (expr.add(atom.args[0], 1 - b) if c > 0 else atom.args[0]), c // b
-        elif atom.name == "mod" and c < 0 and self.is_nonnegative(atom.args[0]):
-            if self.is_nonnegative(expr.add(atom.args[1], -1)):
+        elif atom.name == "mod" and c < 0:
+            if self.is_nonnegative(atom.args[0]) and self.is_nonnegative(expr.add(atom.args[1], -1)):
                 yield atom.args[0], c
 
     def at_range_ends(self, d: Expr) -> Iterator[Dim]:

@@ -1,7 +1,7 @@
 """Reading dims back from text: the inverse of `str`.
 
     sum = [-] product {(+ | -) product}     product = unary {(* | // | %) unary}     unary = {-} atom
-    atom = integer | name | function(sum, ...) | (sum)      function = floordiv mod ceildiv min max ge eq gt ...
+    atom = integer | name | function(sum, ...) | (sum)    function = floordiv mod ceildiv min max ge eq gt ...
 
 Design choice: a recursive-descent parser of one screen with a depth limit; the text is data, never executed.
 """
@@ -18,7 +18,12 @@ from hwsdk.graph.expr import Dim
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_$][A-Za-z0-9_$]*(?:\.[A-Za-z0-9_$]+)*)|(//|[-+*%(),]))")
 _MAX_DEPTH = 60
 _FUNCTIONS: dict[str, Callable[..., Dim]] = {
-    **expr.BUILD, "gt": expr.gt, "le": expr.le, "lt": expr.lt, "ne": expr.ne, "both": expr.both,
+    **expr.BUILD,
+    "gt": expr.gt,
+    "le": expr.le,
+    "lt": expr.lt,
+    "ne": expr.ne,
+    "both": expr.both,
     "either": expr.either,
 }
 _VARIADIC = ("min", "max", "both")

@@ -1,7 +1,8 @@
 """The graph: values in static single assignment over the primitive ops, and the builder that makes it.
 
-Design choice: a graph is frozen and always complete (every value has a dtype and a symbolic shape).  Only the builder
-makes graphs; it runs each op's shape rule as the node is added, so an error names the node that caused it.
+Design choice: a graph is frozen and always complete (every value has a dtype and a symbolic shape).  Only the
+builder makes graphs; it runs each op's shape rule as the node is added, so an error names the node that
+caused it.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class GraphBuilder:
         self._reserved: set[str] = set()
         self._producers: dict[str, Node] = {}
 
-    # ---------------------------------------------------------------------------------------------------------- values
+    # ------------------------------------------------------------------------------------------------- values
     def fresh(self, stem: str) -> str:
         """A value name that is not taken yet: `stem`, or `stem.1`, `stem.2` ..."""
         stem = stem or "v"
@@ -156,7 +157,7 @@ class GraphBuilder:
         """A reserved name may be given away after all."""
         self._reserved.discard(name)
 
-    # ----------------------------------------------------------------------------------------------------------- nodes
+    # -------------------------------------------------------------------------------------------------- nodes
     def copy(self, node: Node, inputs: Sequence[Value], results: Sequence[Value]) -> tuple[Value, ...]:
         """Take over a node of another graph, with the names and types that it has there."""
         if node.name in self._node_names:
@@ -165,7 +166,12 @@ class GraphBuilder:
         return self._record(node.name, node.op, inputs, results, Attrs(node.attrs))
 
     def node(
-        self, op: str, inputs: Sequence[Value] = (), *, name: str | None = None, outputs: Sequence[str] | None = None,
+        self,
+        op: str,
+        inputs: Sequence[Value] = (),
+        *,
+        name: str | None = None,
+        outputs: Sequence[str] | None = None,
         **attrs: Any,
     ) -> Any:
         """Add a node; returns its value, or a tuple of values for an op with several results.
@@ -177,7 +183,9 @@ class GraphBuilder:
             entry = op_def(op)
             least, most = entry.inputs
             if len(inputs) < least or (most is not None and len(inputs) > most):
-                raise GraphError(f"{op} takes {least if most == least else f'{least} or more'} operands, not {len(inputs)}")
+                raise GraphError(
+                    f"{op} takes {least if most == least else f'{least} or more'} operands, not {len(inputs)}"
+                )
             for value in inputs:
                 if self.values.get(value.name) is not value:
                     raise GraphError(f"operand {value} is not a value of this graph")
@@ -188,7 +196,13 @@ class GraphBuilder:
         return self._append(label, op, inputs, results, found, outputs)
 
     def _append(
-        self, label: str, op: str, inputs: Sequence[Value], results: Typed, attrs: Attrs, outputs: Sequence[str] | None
+        self,
+        label: str,
+        op: str,
+        inputs: Sequence[Value],
+        results: Typed,
+        attrs: Attrs,
+        outputs: Sequence[str] | None,
     ) -> Any:
         self._node_names.add(label)
         if outputs is None:
@@ -233,8 +247,14 @@ class GraphBuilder:
         values = {n: Value(n, v.dtype, tuple(map(settle, v.shape))) for n, v in self.values.items()}
         nodes = tuple(Node(n.name, n.op, n.inputs, n.outputs, map_dims(n.attrs, settle)) for n in self._nodes)
         return Graph(
-            self.name, tuple(values[v.name] for v in self._inputs), tuple(v for v, _ in self._outputs), nodes,
-            dict(self._constants), values, self.constraints.copy(frozen=True), tuple(n for _, n in self._outputs),
+            self.name,
+            tuple(values[v.name] for v in self._inputs),
+            tuple(v for v, _ in self._outputs),
+            nodes,
+            dict(self._constants),
+            values,
+            self.constraints.copy(frozen=True),
+            tuple(n for _, n in self._outputs),
         )
 
 

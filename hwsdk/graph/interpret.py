@@ -1,7 +1,7 @@
 """The graph interpreter: runs the NumPy reference of every node.  It is the definition of what a graph means.
 
-Design choice: inputs are checked completely before anything runs; an error says which input, which axis, which size,
-and what asked for it.
+Design choice: inputs are checked completely before anything runs; an error says which input, which axis,
+which size, and what asked for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def interpret(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Array]:
         for name in node.inputs:
             if last_use[name] == position:
                 values.pop(name, None)
-    return {public: np.asarray(values[name]) for public, name in zip(graph.output_names, graph.outputs, strict=True)}
+    return {
+        public: np.asarray(values[name])
+        for public, name in zip(graph.output_names, graph.outputs, strict=True)
+    }
 
 
 def _last_uses(graph: Graph) -> dict[str, int]:
@@ -48,7 +51,9 @@ def _check_result(graph: Graph, name: str, result: Array, env: Mapping[str, int]
     value = graph.values[name]
     shape = tuple(evaluate(d, env) for d in value.shape)
     if result.shape != shape or from_numpy(result.dtype) != value.dtype:
-        raise GraphError(f"the reference of {value} gave {result.dtype}{list(result.shape)}, not {list(shape)}")
+        raise GraphError(
+            f"the reference of {value} gave {result.dtype}{list(result.shape)}, not {list(shape)}"
+        )
 
 
 def check_inputs(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Array]:
@@ -57,7 +62,9 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Array]:
     if unknown := [n for n in inputs if n not in names]:
         raise InputError(f"the model has no input {unknown[0]!r}{nearest(unknown[0], names)}")
     if missing := [n for n in names if n not in inputs]:
-        raise InputError(f"input {missing[0]!r} is missing; the model takes {', '.join(map(str, graph.inputs))}")
+        raise InputError(
+            f"input {missing[0]!r} is missing; the model takes {', '.join(map(str, graph.inputs))}"
+        )
     arrays: dict[str, Array] = {}
     for value in graph.inputs:
         array = np.asarray(inputs[value.name])
@@ -68,17 +75,27 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Array]:
         if kind != value.dtype:
             raise InputError(f"input {value.name!r} is {kind}, but the model takes {value}")
         if array.ndim != value.rank:
-            raise InputError(f"input {value.name!r} has shape {list(array.shape)}, but the model takes {value}")
+            raise InputError(
+                f"input {value.name!r} has shape {list(array.shape)}, but the model takes {value}"
+            )
         arrays[value.name] = array
     return arrays
 
 
 def bind_symbols(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, int]:
-    """The value of every symbol, from the shapes of the inputs; InputError if the shapes break a constraint."""
-    sizes = [(v.name, axis, d, int(np.shape(inputs[v.name])[axis])) for v in graph.inputs for axis, d in enumerate(v.shape)]
+    """The value of every symbol, from the shapes of the inputs; InputError if they break a constraint."""
+    sizes = [
+        (v.name, axis, d, int(np.shape(inputs[v.name])[axis]))
+        for v in graph.inputs
+        for axis, d in enumerate(v.shape)
+    ]
     env: dict[str, int] = {}
     origin: dict[str, str] = {}
-    for plain in (True, False, False):  # symbols that are dims themselves first, then those that follow from others
+    for plain in (
+        True,
+        False,
+        False,
+    ):  # symbols that are dims themselves first, then those that follow from others
         for name, axis, d, size in sizes:
             unknown = free_symbols(d) - env.keys()
             if len(unknown) == 1 and (not plain or d == sym(next(iter(unknown)))):
@@ -117,8 +134,12 @@ def _check_size(
         return
     text = f"input {name!r}: axis {axis} is {size}, but must be {expected}"
     if isinstance(d, Expr):
-        sources = ", ".join(f"{s} = {env[s]} from {origin[s]}" for s in sorted(free_symbols(d)) if s in origin)
+        sources = ", ".join(
+            f"{s} = {env[s]} from {origin[s]}" for s in sorted(free_symbols(d)) if s in origin
+        )
         text += f" = {d} ({sources})"
-        reasons = [r for s, r in graph.constraints.solution_reasons.items() if graph.constraints.solutions[s] == d]
+        reasons = [
+            r for s, r in graph.constraints.solution_reasons.items() if graph.constraints.solutions[s] == d
+        ]
         text += f"; {reasons[0]}" if reasons else ""
     raise InputError(text)

@@ -1,7 +1,8 @@
 """What an op of the graph is: attributes, a shape rule, and a NumPy reference that defines its meaning.
 
-Design choice: an op is one row of data plus two plain functions.  The attribute table is data too, so one function
-checks attributes, fills in defaults, evaluates the dims in them, prints and parses them, for all ops.
+Design choice: an op is one row of data plus two plain functions.  The attribute table is data too, so one
+function checks attributes, fills in defaults, evaluates the dims in them, prints and parses them, for all
+ops.
 """
 
 from __future__ import annotations
@@ -66,10 +67,12 @@ class Attrs(Mapping[str, Any]):
         return f"Attrs({self._items!r})"
 
 
-# ---------------------------------------------------------------------------------------------------------- attributes
+# ------------------------------------------------------------------------------------------------- attributes
 @dataclass(frozen=True)
 class Attr:
-    """kind: int ints pairs dim dims number bool str strs dtype.  `choices`: of a str.  None is allowed if it is the default."""
+    """kind: int ints pairs dim dims number bool str strs dtype.  `choices`: of a str.  None is allowed if it
+    is the default.
+    """
 
     kind: str
     default: Any = REQUIRED
@@ -138,13 +141,14 @@ def canonical_attrs(op: OpDef, given: Mapping[str, Any]) -> Attrs:
     return Attrs(found)
 
 
-# ---------------------------------------------------------------------------------------------------------------- ops
+# -------------------------------------------------------------------------------------------------------- ops
 Infer = Callable[[Attrs, Sequence[Value], "Constraints"], Typed]
 
 
 @dataclass(frozen=True)
 class OpDef:
-    """`inputs`: least and greatest number of operands (None: any).  `compute` is the reference, on evaluated attributes.
+    """`inputs`: least and greatest number of operands (None: any).  `compute` is the reference, on evaluated
+    attributes.
 
     `host`: the result is known from the dims alone.  `commutative`: the two operands may be exchanged.
     """
@@ -156,7 +160,9 @@ class OpDef:
     attrs: Mapping[str, Attr] = field(default_factory=dict)
     commutative: bool = False
 
-    def reference(self, attrs: Mapping[str, Any], arrays: Sequence[Array], dims_env: Mapping[str, int]) -> tuple[Array, ...]:
+    def reference(
+        self, attrs: Mapping[str, Any], arrays: Sequence[Array], dims_env: Mapping[str, int]
+    ) -> tuple[Array, ...]:
         """The results for given operands: the definition of the op."""
         with np.errstate(all="ignore"):
             result = self.compute(evaluated(attrs, dims_env), *arrays)
@@ -186,14 +192,16 @@ def map_dims(attrs: Mapping[str, Any], change: Callable[[Dim], Dim]) -> Attrs:
     return Attrs({name: value(x) for name, x in attrs.items()})
 
 
-# ------------------------------------------------------------------------------------------------ helpers of shape rules
+# ------------------------------------------------------------------------------------- helpers of shape rules
 def same_shape(inputs: Sequence[Value], constraints: Constraints, what: str) -> Shape:
     """The common shape of all inputs; different dims are unified."""
     first = inputs[0]
     shape = list(first.shape)
     for other in inputs[1:]:
         if other.rank != first.rank:
-            raise GraphError(f"{what}: operands have ranks {first.rank} and {other.rank}; {first} and {other}")
+            raise GraphError(
+                f"{what}: operands have ranks {first.rank} and {other.rank}; {first} and {other}"
+            )
         for axis in range(first.rank):
             reason = f"{what}: axis {axis} of {first.name} and of {other.name}"
             shape[axis] = constraints.unify(shape[axis], other.shape[axis], reason)

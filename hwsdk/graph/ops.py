@@ -1,7 +1,7 @@
 """OPS: the primitive ops of the graph language, one table.
 
-Design choice: about twenty shaped ops and the scalar table are all there is; front ends decompose into them, and nothing
-below the graph knows another vocabulary.
+Design choice: about twenty shaped ops and the scalar table are all there is; front ends decompose into them,
+and nothing below the graph knows another vocabulary.
 """
 
 from __future__ import annotations

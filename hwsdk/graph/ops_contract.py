@@ -1,8 +1,9 @@
 """Contractions: dot_general, conv, conv_transpose.
 
-Design choice: convolutions are channels last (x is [batch, *spatial, channels], w is [*window, channels/groups, out])
-so that the contracted axis is contiguous; front ends transpose.  Sums are made in `accumulate` (f32 for narrower
-floats, i32 for narrow integers, else the operands' dtype) and cast to the result dtype once.
+Design choice: convolutions are channels last (x is [batch, *spatial, channels], w is [*window,
+channels/groups, out]) so that the contracted axis is contiguous; front ends transpose.  Sums are made in
+`accumulate` (f32 for narrower floats, i32 for narrow integers, else the operands' dtype) and cast to the
+result dtype once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from hwsdk.graph.ops_reduce import pad_constant, window_count, window_output
 from hwsdk.graph.scalar import convert
 
 
-def contraction_dtypes(a: str, b: str, accumulate: str | None = None, out: str | None = None) -> tuple[str, str]:
+def contraction_dtypes(
+    a: str, b: str, accumulate: str | None = None, out: str | None = None
+) -> tuple[str, str]:
     """(accumulator, result) for operand dtypes a and b."""
     x, y = dtype(a), dtype(b)
     if x.kind == "f":
@@ -41,7 +44,7 @@ def _result_dtype(attrs: Mapping[str, Any], a: Value, b: Value, what: str) -> st
     return contraction_dtypes(a.dtype, b.dtype, attrs["accumulate"], attrs["dtype"])[1]
 
 
-# ---------------------------------------------------------------------------------------------------------------- dot
+# -------------------------------------------------------------------------------------------------------- dot
 def dot_axes(attrs: Mapping[str, Any], a_rank: int, b_rank: int) -> tuple[list[int], list[int]]:
     """The free axes of a and of b: neither batch nor contracted."""
     pairs = (*attrs["batch"], *attrs["contract"])
@@ -54,7 +57,9 @@ def _infer_dot(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints) 
     pairs = (*attrs["batch"], *attrs["contract"])
     for side, value in ((0, a), (1, b)):
         axes = [p[side] for p in pairs]
-        if any(not 0 <= axis_of(x, value.rank, "dot_general") == x for x in axes) or len(set(axes)) != len(axes):
+        if any(not 0 <= axis_of(x, value.rank, "dot_general") == x for x in axes) or len(set(axes)) != len(
+            axes
+        ):
             raise GraphError(f"dot_general: axes {axes} of {value} must be different and not negative")
     batch: list[Dim] = []
     for i, j in pairs:
@@ -80,11 +85,13 @@ def _dot(attrs: Mapping[str, Any], a: Array, b: Array) -> Array:
     return convert(result.reshape(*lead, *m, *c), out)
 
 
-# ------------------------------------------------------------------------------------------------------- convolutions
+# ----------------------------------------------------------------------------------------------- convolutions
 def _check_conv(attrs: Attrs, x: Value, w: Value, what: str) -> int:
     spatial = x.rank - 2
     if spatial < 0 or w.rank != x.rank:
-        raise GraphError(f"{what}: x is [batch, *spatial, channels] and w is [*window, channels, out], not {x} and {w}")
+        raise GraphError(
+            f"{what}: x is [batch, *spatial, channels] and w is [*window, channels, out], not {x} and {w}"
+        )
     for name in ("strides", "low", "high", "dilations"):
         want_length(attrs[name], spatial, f"{what}: {name}")
     if any(v < 1 for name in ("strides", "dilations") for v in attrs[name]) or attrs["groups"] < 1:
@@ -96,12 +103,20 @@ def _infer_conv(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints)
     x, w = inputs
     spatial = _check_conv(attrs, x, w, "conv")
     groups = attrs["groups"]
-    constraints.unify(x.shape[-1], w.shape[-2] * groups, f"conv: channels of {x.name} and {w.name} times {groups} groups")
+    constraints.unify(
+        x.shape[-1], w.shape[-2] * groups, f"conv: channels of {x.name} and {w.name} times {groups} groups"
+    )
     if isinstance(w.shape[-1], int) and w.shape[-1] % groups:
         raise GraphError(f"conv: {w.shape[-1]} output channels are not divisible by {groups} groups")
     steps = (attrs[n] for n in ("strides", "low", "high", "dilations"))
-    sizes = (window_output(s, *rest) for s, *rest in zip(x.shape[1:-1], w.shape[:spatial], *steps, strict=True))
-    shape = (x.shape[0], *(constraints.nonnegative(d, f"conv: sizes of {x.name}") for d in sizes), w.shape[-1])
+    sizes = (
+        window_output(s, *rest) for s, *rest in zip(x.shape[1:-1], w.shape[:spatial], *steps, strict=True)
+    )
+    shape = (
+        x.shape[0],
+        *(constraints.nonnegative(d, f"conv: sizes of {x.name}") for d in sizes),
+        w.shape[-1],
+    )
     return ((_result_dtype(attrs, x, w, "conv"), shape),)
 
 
@@ -120,18 +135,24 @@ def _conv(attrs: Mapping[str, Any], x: Array, w: Array) -> Array:
         b = b.reshape(*b.shape[:-1], groups, w.shape[-1] // groups)
         for tap in np.ndindex(*w.shape[:spatial]):
             begin = [t * d for t, d in zip(tap, attrs["dilations"], strict=True)]
-            part = tuple(slice(p, p + (n - 1) * s + 1, s) for p, n, s in zip(begin, sizes, strides, strict=True))
+            part = tuple(
+                slice(p, p + (n - 1) * s + 1, s) for p, n, s in zip(begin, sizes, strides, strict=True)
+            )
             taps = a[(slice(None), *part)][..., None, :]
             result += np.matmul(taps, b[tap].transpose(1, 0, 2))[..., 0, :]
     return convert(result.reshape(x.shape[0], *sizes, w.shape[-1]), out)
 
 
-def transposed_output(size: Dim, window: Dim, stride: int, low: Dim, high: Dim, dilation: int, extra: int) -> Dim:
+def transposed_output(
+    size: Dim, window: Dim, stride: int, low: Dim, high: Dim, dilation: int, extra: int
+) -> Dim:
     """(size - 1)*stride + (window - 1)*dilation + 1 - low - high + extra."""
     return (size - 1) * stride + (window - 1) * dilation + 1 - low - high + extra
 
 
-def transposed_count(size: int, window: int, stride: int, low: int, high: int, dilation: int, extra: int) -> int:
+def transposed_count(
+    size: int, window: int, stride: int, low: int, high: int, dilation: int, extra: int
+) -> int:
     """`transposed_output` of known sizes."""
     return (size - 1) * stride + (window - 1) * dilation + 1 - low - high + extra
 
@@ -143,10 +164,18 @@ def _infer_conv_transpose(attrs: Attrs, inputs: Sequence[Value], constraints: Co
     groups = attrs["groups"]
     constraints.unify(x.shape[-1], w.shape[-2] * groups, f"conv_transpose: channels of {x.name} and {w.name}")
     if isinstance(w.shape[-1], int) and w.shape[-1] % groups:
-        raise GraphError(f"conv_transpose: {w.shape[-1]} output channels are not divisible by {groups} groups")
+        raise GraphError(
+            f"conv_transpose: {w.shape[-1]} output channels are not divisible by {groups} groups"
+        )
     steps = (attrs[n] for n in ("strides", "low", "high", "dilations", "output_padding"))
-    sizes = (transposed_output(s, *rest) for s, *rest in zip(x.shape[1:-1], w.shape[:spatial], *steps, strict=True))
-    shape = (x.shape[0], *(constraints.nonnegative(d, f"conv_transpose: sizes of {x.name}") for d in sizes), w.shape[-1])
+    sizes = (
+        transposed_output(s, *rest) for s, *rest in zip(x.shape[1:-1], w.shape[:spatial], *steps, strict=True)
+    )
+    shape = (
+        x.shape[0],
+        *(constraints.nonnegative(d, f"conv_transpose: sizes of {x.name}") for d in sizes),
+        w.shape[-1],
+    )
     return ((_result_dtype(attrs, x, w, "conv_transpose"), shape),)
 
 
@@ -160,15 +189,23 @@ def _conv_transpose(attrs: Mapping[str, Any], x: Array, w: Array) -> Array:
     b = convert(w, accumulate).reshape(*w.shape[:-1], groups, w.shape[-1] // groups)
     steps = [attrs[n] for n in ("strides", "low", "high", "dilations", "output_padding")]
     sizes = [transposed_count(s, *r) for s, *r in zip(x.shape[1:-1], w.shape[:spatial], *steps, strict=True)]
-    grown = [max(n, 0) + lo + max(hi, 0) for n, lo, hi in zip(sizes, attrs["low"], attrs["high"], strict=True)]
-    full = [max(g, (s - 1) * st + (k - 1) * d + 1) for g, s, st, k, d in
-            zip(grown, x.shape[1:-1], attrs["strides"], w.shape[:spatial], attrs["dilations"], strict=True)]
+    grown = [
+        max(n, 0) + lo + max(hi, 0) for n, lo, hi in zip(sizes, attrs["low"], attrs["high"], strict=True)
+    ]
+    full = [
+        max(g, (s - 1) * st + (k - 1) * d + 1)
+        for g, s, st, k, d in zip(
+            grown, x.shape[1:-1], attrs["strides"], w.shape[:spatial], attrs["dilations"], strict=True
+        )
+    ]
     result = np.zeros((x.shape[0], *full, groups, w.shape[-1] // groups), numpy_dtype(accumulate))
     if x.size:
         for tap in np.ndindex(*w.shape[:spatial]):
             begin = [t * d for t, d in zip(tap, attrs["dilations"], strict=True)]
-            part = tuple(slice(p, p + (n - 1) * s + 1, s)
-                         for p, n, s in zip(begin, x.shape[1:-1], attrs["strides"], strict=True))
+            part = tuple(
+                slice(p, p + (n - 1) * s + 1, s)
+                for p, n, s in zip(begin, x.shape[1:-1], attrs["strides"], strict=True)
+            )
             result[(slice(None), *part)] += np.matmul(a[..., None, :], b[tap].transpose(1, 0, 2))[..., 0, :]
     crop = tuple(slice(lo, lo + n) for lo, n in zip(attrs["low"], sizes, strict=True))
     return convert(result[(slice(None), *crop)].reshape(x.shape[0], *sizes, w.shape[-1]), out)
@@ -177,8 +214,19 @@ def _conv_transpose(attrs: Mapping[str, Any], x: Array, w: Array) -> Array:
 _DTYPES = {"accumulate": Attr("dtype", None), "dtype": Attr("dtype", None)}
 _CONV = {"strides": Attr("ints"), "low": Attr("dims"), "high": Attr("dims"), "dilations": Attr("ints")}
 CONTRACT = table(
-    OpDef("dot_general", (2, 2), _infer_dot, _dot, {"batch": Attr("pairs", ()), "contract": Attr("pairs"), **_DTYPES}),
+    OpDef(
+        "dot_general",
+        (2, 2),
+        _infer_dot,
+        _dot,
+        {"batch": Attr("pairs", ()), "contract": Attr("pairs"), **_DTYPES},
+    ),
     OpDef("conv", (2, 2), _infer_conv, _conv, {**_CONV, "groups": Attr("int", 1), **_DTYPES}),
-    OpDef("conv_transpose", (2, 2), _infer_conv_transpose, _conv_transpose,
-          {**_CONV, "output_padding": Attr("ints"), "groups": Attr("int", 1), **_DTYPES}),
+    OpDef(
+        "conv_transpose",
+        (2, 2),
+        _infer_conv_transpose,
+        _conv_transpose,
+        {**_CONV, "output_padding": Attr("ints"), "groups": Attr("int", 1), **_DTYPES},
+    ),
 )

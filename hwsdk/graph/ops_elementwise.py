@@ -13,7 +13,18 @@ import numpy as np
 from hwsdk.dtypes import dtype, numpy_dtype
 from hwsdk.errors import GraphError
 from hwsdk.graph.constraints import Constraints
-from hwsdk.graph.opdef import Array, Attr, Attrs, OpDef, Typed, Value, same_dtype, same_shape, table, want_kind
+from hwsdk.graph.opdef import (
+    Array,
+    Attr,
+    Attrs,
+    OpDef,
+    Typed,
+    Value,
+    same_dtype,
+    same_shape,
+    table,
+    want_kind,
+)
 from hwsdk.graph.scalar import SCALAR, ScalarOp, convert, np_scalar
 
 _COMMUTATIVE = frozenset(("add", "mul", "max", "min", "and", "or", "xor", "eq", "ne"))
@@ -49,12 +60,20 @@ def _infer_cast(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints)
 def _infer_bitcast(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints) -> Typed:
     source, target = dtype(inputs[0].dtype), dtype(attrs["dtype"])
     if source.bits != target.bits or source.bits < 8:
-        raise GraphError(f"bitcast from {source.name} to {target.name}: both need the same whole number of bytes")
+        raise GraphError(
+            f"bitcast from {source.name} to {target.name}: both need the same whole number of bytes"
+        )
     return ((target.name, inputs[0].shape),)
 
 
 ELEMENTWISE: dict[str, OpDef] = {name: _scalar_row(op) for name, op in SCALAR.items()} | table(
     OpDef("select", (3, 3), _infer_select, _select),
     OpDef("cast", (1, 1), _infer_cast, lambda a, x: convert(x, a["dtype"]), {"dtype": Attr("dtype")}),
-    OpDef("bitcast", (1, 1), _infer_bitcast, lambda a, x: x.view(numpy_dtype(a["dtype"])), {"dtype": Attr("dtype")}),
+    OpDef(
+        "bitcast",
+        (1, 1),
+        _infer_bitcast,
+        lambda a, x: x.view(numpy_dtype(a["dtype"])),
+        {"dtype": Attr("dtype")},
+    ),
 )

@@ -1,7 +1,8 @@
 """Ops that look elements up or put them in order: gather, scatter, sort, top_k.
 
-Design choice: a negative index counts from the end; an index that is still outside is clamped by gathers and dropped by
-scatters, so that no input can touch foreign memory.  Sorting is stable and NaN is greater than every number.
+Design choice: a negative index counts from the end; an index that is still outside is clamped by gathers and
+dropped by scatters, so that no input can touch foreign memory.  Sorting is stable and NaN is greater than
+every number.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _clamped(index: Array, size: int) -> Array:
     return np.clip(_wrapped(index, size), 0, max(size - 1, 0))
 
 
-# ------------------------------------------------------------------------------------------------------------- gather
+# ----------------------------------------------------------------------------------------------------- gather
 def _infer_gather(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints) -> Typed:
     data, index = inputs
     want_kind(index, "iu", "gather")
@@ -44,7 +45,9 @@ def _gather(attrs: Mapping[str, Any], data: Array, index: Array) -> Array:
     return np.take(data, _clamped(index, data.shape[axis]), axis)
 
 
-def _check_elements(data: Value, others: Sequence[Value], axis: int, constraints: Constraints, what: str) -> None:
+def _check_elements(
+    data: Value, others: Sequence[Value], axis: int, constraints: Constraints, what: str
+) -> None:
     axis = axis_of(axis, data.rank, what)
     for other in others:
         if other.rank != data.rank:
@@ -80,7 +83,9 @@ def _nd_depth(data: Value, index: Value, batch: int, what: str) -> int:
     if not isinstance(depth, int):
         raise GraphError(f"{what}: the last axis of the indices {index} must be a known number")
     if not 0 <= batch < max(index.rank, 1) or batch + depth > data.rank:
-        raise GraphError(f"{what}: {index} has {depth} coordinates after {batch} batch axes, {data} has rank {data.rank}")
+        raise GraphError(
+            f"{what}: {index} has {depth} coordinates after {batch} batch axes, {data} has rank {data.rank}"
+        )
     return depth
 
 
@@ -104,7 +109,7 @@ def _gather_nd(attrs: Mapping[str, Any], data: Array, index: Array) -> Array:
     return np.asarray(data[tuple(places)]).reshape(shape)
 
 
-# ------------------------------------------------------------------------------------------------------------ scatter
+# ---------------------------------------------------------------------------------------------------- scatter
 def _infer_scatter_nd(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints) -> Typed:
     data, index, updates = inputs
     depth = _nd_depth(data, index, 0, "scatter_nd")
@@ -167,7 +172,7 @@ def _scatter_elements(attrs: Mapping[str, Any], data: Array, index: Array, updat
     return _combine(data, tuple(p[inside] for p in places), updates[inside], attrs["combiner"])
 
 
-# ------------------------------------------------------------------------------------------------------------- order
+# ------------------------------------------------------------------------------------------------------ order
 def _order(x: Array, axis: int, descending: bool) -> Array:
     """Indices that sort x, equal elements in their old order."""
     d = dtype(from_numpy(x.dtype))
@@ -212,8 +217,19 @@ INDEX = table(
     OpDef("gather_elements", (2, 2), _infer_gather_elements, _gather_elements, {"axis": _AXIS}),
     OpDef("gather_nd", (2, 2), _infer_gather_nd, _gather_nd, {"batch_dims": Attr("int", 0)}),
     OpDef("scatter_nd", (3, 3), _infer_scatter_nd, _scatter_nd, {"combiner": _COMBINER}),
-    OpDef("scatter_elements", (3, 3), _infer_scatter_elements, _scatter_elements,
-          {"axis": _AXIS, "combiner": _COMBINER}),
+    OpDef(
+        "scatter_elements",
+        (3, 3),
+        _infer_scatter_elements,
+        _scatter_elements,
+        {"axis": _AXIS, "combiner": _COMBINER},
+    ),
     OpDef("sort", (1, 1), _infer_sort, _sort, {"axis": _AXIS, "descending": Attr("bool", False)}),
-    OpDef("top_k", (1, 1), _infer_top_k, _top_k, {"axis": _AXIS, "k": Attr("dim"), "largest": Attr("bool", True)}),
+    OpDef(
+        "top_k",
+        (1, 1),
+        _infer_top_k,
+        _top_k,
+        {"axis": _AXIS, "k": Attr("dim"), "largest": Attr("bool", True)},
+    ),
 )

@@ -1,7 +1,7 @@
 """Reductions: over axes, over windows, running.
 
-Design choice: a reduction over nothing gives the neutral element of its kind; f16, bf16 and narrower floats accumulate
-in f32 and are rounded once; integer sums wrap.
+Design choice: a reduction over nothing gives the neutral element of its kind; f16, bf16 and narrower floats
+accumulate in f32 and are rounded once; integer sums wrap.
 """
 
 from __future__ import annotations
@@ -19,10 +19,23 @@ from hwsdk.graph.opdef import Array, Attr, Attrs, OpDef, Typed, Value, axis_of, 
 from hwsdk.graph.scalar import convert, neutral
 
 REDUCE_KINDS = ("sum", "max", "min", "prod", "any", "all", "argmax", "argmin")
-_KINDS = {"sum": "fiu", "prod": "fiu", "max": "fiub", "min": "fiub", "any": "b", "all": "b", "argmax": "fiub",
-          "argmin": "fiub"}
+_KINDS = {
+    "sum": "fiu",
+    "prod": "fiu",
+    "max": "fiub",
+    "min": "fiub",
+    "any": "b",
+    "all": "b",
+    "argmax": "fiub",
+    "argmin": "fiub",
+}
 _UFUNC: dict[str, np.ufunc] = {
-    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "any": np.logical_or, "all": np.logical_and,
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
 }
 
 
@@ -39,7 +52,7 @@ def _accumulated(x: Array) -> tuple[Array, str]:
     return convert(x, wide), name
 
 
-# -------------------------------------------------------------------------------------------------------------- reduce
+# ----------------------------------------------------------------------------------------------------- reduce
 def _infer_reduce(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints) -> Typed:
     x, kind = inputs[0], attrs["kind"]
     want_kind(x, _KINDS[kind], f"reduce {kind}")
@@ -56,8 +69,12 @@ def _reduce(attrs: Mapping[str, Any], x: Array) -> Array:
     kind, keep = attrs["kind"], attrs["keepdims"]
     axes = tuple(a % x.ndim for a in attrs["axes"])
     if kind.startswith("arg"):
-        return _arg_reduce(kind, convert(x, "f32") if x.dtype.itemsize < 4 and dtype(from_numpy(x.dtype)).kind == "f" else x,
-                           axes[0], keep)
+        return _arg_reduce(
+            kind,
+            convert(x, "f32") if x.dtype.itemsize < 4 and dtype(from_numpy(x.dtype)).kind == "f" else x,
+            axes[0],
+            keep,
+        )
     wide, name = _accumulated(x)
     start = np.array(neutral(kind, name)).astype(wide.dtype)
     result = _UFUNC[kind].reduce(wide, axis=axes, keepdims=keep, initial=start, dtype=wide.dtype)
@@ -73,7 +90,7 @@ def _arg_reduce(kind: str, x: Array, axis: int, keep: bool) -> Array:
     return np.expand_dims(result, axis) if keep else result
 
 
-# ------------------------------------------------------------------------------------------------------------- windows
+# ---------------------------------------------------------------------------------------------------- windows
 def window_output(size: Dim, window: Dim, stride: Dim, low: Dim, high: Dim, dilation: Dim) -> Dim:
     """(size + low + high - ((window - 1)*dilation + 1)) // stride + 1: how many windows fit."""
     return floordiv(size + low + high - (window - 1) * dilation - 1, stride) + 1
@@ -109,7 +126,9 @@ def _reduce_window(attrs: Mapping[str, Any], x: Array) -> Array:
     padded = pad_constant(wide, attrs["low"], attrs["high"], start)
     for place in np.ndindex(*attrs["window"]):
         begin = [p * d for p, d in zip(place, attrs["dilations"], strict=True)]
-        part = tuple(slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(begin, shape, attrs["strides"], strict=True))
+        part = tuple(
+            slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(begin, shape, attrs["strides"], strict=True)
+        )
         out = _UFUNC[kind](out, padded[part])
     return convert(out, name)
 
@@ -117,10 +136,12 @@ def _reduce_window(attrs: Mapping[str, Any], x: Array) -> Array:
 def pad_constant(x: Array, low: Sequence[int], high: Sequence[int], value: Any) -> Array:
     """x with `low` and `high` elements of `value` around each axis; negative counts crop."""
     grown = np.pad(x, [(max(0, a), max(0, b)) for a, b in zip(low, high, strict=True)], constant_values=value)
-    return grown[tuple(slice(max(0, -a), n - max(0, -b)) for n, a, b in zip(grown.shape, low, high, strict=True))]
+    return grown[
+        tuple(slice(max(0, -a), n - max(0, -b)) for n, a, b in zip(grown.shape, low, high, strict=True))
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------- running
+# ---------------------------------------------------------------------------------------------------- running
 def _infer_cumulative(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints) -> Typed:
     want_kind(inputs[0], _KINDS[attrs["kind"]], "cumulative")
     axis_of(attrs["axis"], inputs[0].rank, "cumulative")
@@ -143,11 +164,37 @@ _INTS = Attr("ints")
 _DIMS = Attr("dims")
 _WINDOW_KIND = Attr("str", choices=("sum", "max", "min"))
 REDUCE = table(
-    OpDef("reduce", (1, 1), _infer_reduce, _reduce,
-          {"kind": Attr("str", choices=REDUCE_KINDS), "axes": _INTS, "keepdims": Attr("bool", False)}),
-    OpDef("reduce_window", (1, 1), _infer_reduce_window, _reduce_window,
-          {"kind": _WINDOW_KIND, "window": _DIMS, "strides": _INTS, "low": _DIMS, "high": _DIMS, "dilations": _INTS}),
-    OpDef("cumulative", (1, 1), _infer_cumulative, _cumulative,
-          {"kind": Attr("str", choices=("sum", "prod", "max", "min")), "axis": Attr("int"),
-           "exclusive": Attr("bool", False), "reverse": Attr("bool", False)}),
+    OpDef(
+        "reduce",
+        (1, 1),
+        _infer_reduce,
+        _reduce,
+        {"kind": Attr("str", choices=REDUCE_KINDS), "axes": _INTS, "keepdims": Attr("bool", False)},
+    ),
+    OpDef(
+        "reduce_window",
+        (1, 1),
+        _infer_reduce_window,
+        _reduce_window,
+        {
+            "kind": _WINDOW_KIND,
+            "window": _DIMS,
+            "strides": _INTS,
+            "low": _DIMS,
+            "high": _DIMS,
+            "dilations": _INTS,
+        },
+    ),
+    OpDef(
+        "cumulative",
+        (1, 1),
+        _infer_cumulative,
+        _cumulative,
+        {
+            "kind": Attr("str", choices=("sum", "prod", "max", "min")),
+            "axis": Attr("int"),
+            "exclusive": Attr("bool", False),
+            "reverse": Attr("bool", False),
+        },
+    ),
 )

@@ -1,7 +1,7 @@
 """resize: resampling by nearest neighbour, linear or cubic interpolation, separable over the axes.
 
-Design choice: one function gives, for an axis, the source positions and weights of every output position; the meaning
-of all modes is that table, and code generation may compile from it too.
+Design choice: one function gives, for an axis, the source positions and weights of every output position; the
+meaning of all modes is that table, and code generation may compile from it too.
 """
 
 from __future__ import annotations
@@ -101,11 +101,19 @@ def _resize(attrs: Mapping[str, Any], x: Array) -> Array:
 
 
 RESIZE = table(
-    OpDef("resize", (1, 1), _infer_resize, _resize, {
-        "shape": Attr("dims"), "scales": Attr("numbers", ()),
-        "mode": Attr("str", "nearest", ("nearest", "linear", "cubic")),
-        "coordinate": Attr("str", "half_pixel", COORDINATES),
-        "nearest_mode": Attr("str", "round_prefer_floor", tuple(NEAREST)),
-        "cubic_coeff": Attr("number", -0.75), "exclude_outside": Attr("bool", False),
-    }),
+    OpDef(
+        "resize",
+        (1, 1),
+        _infer_resize,
+        _resize,
+        {
+            "shape": Attr("dims"),
+            "scales": Attr("numbers", ()),
+            "mode": Attr("str", "nearest", ("nearest", "linear", "cubic")),
+            "coordinate": Attr("str", "half_pixel", COORDINATES),
+            "nearest_mode": Attr("str", "round_prefer_floor", tuple(NEAREST)),
+            "cubic_coeff": Attr("number", -0.75),
+            "exclude_outside": Attr("bool", False),
+        },
+    ),
 )

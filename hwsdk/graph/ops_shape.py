@@ -1,7 +1,8 @@
-"""Ops that move or make elements without computing on them: reshape, transpose, slice, pad, iota and their kin.
+"""Ops that move or make elements without computing on them: reshape, transpose, slice, pad, iota and their
+kin.
 
-Design choice: every size, start and limit is a dim, so one graph describes all shapes; what must hold between them is
-recorded as a constraint, never guessed.
+Design choice: every size, start and limit is a dim, so one graph describes all shapes; what must hold between
+them is recorded as a constraint, never guessed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def _infer_broadcast(attrs: Attrs, inputs: Sequence[Value], constraints: Constra
         raise GraphError(f"broadcast_in_dim: dims {dims} must be increasing axes of the result")
     for axis, place in enumerate(dims):
         if x.shape[axis] != 1:
-            reason = f"broadcast_in_dim: axis {axis} of {x.name} is not 1, so it equals axis {place} of the result"
+            reason = (
+                f"broadcast_in_dim: axis {axis} of {x.name} is not 1, so it equals axis {place} of the result"
+            )
             constraints.unify(x.shape[axis], shape[place], reason)
     return ((x.dtype, shape),)
 
@@ -39,7 +42,9 @@ def _broadcast(attrs: Mapping[str, Any], x: Array) -> Array:
 
 def _infer_reshape(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints) -> Typed:
     x, shape = inputs[0], attrs["shape"]
-    constraints.unify(product(x.shape), product(shape), f"reshape: element counts of {x} and [{', '.join(map(str, shape))}]")
+    constraints.unify(
+        product(x.shape), product(shape), f"reshape: element counts of {x} and [{', '.join(map(str, shape))}]"
+    )
     return ((x.dtype, shape),)
 
 
@@ -69,7 +74,7 @@ def _infer_slice(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints
 
 def _slice(attrs: Mapping[str, Any], x: Array) -> Array:
     for axis, (low, high) in enumerate(zip(attrs["starts"], attrs["limits"], strict=True)):
-        if low < high and not (0 <= low and high <= x.shape[axis]):
+        if low < high and not (low >= 0 and high <= x.shape[axis]):
             raise GraphError(f"slice {low}..{high} of axis {axis} lies outside 0..{x.shape[axis]}")
     parts = zip(attrs["starts"], attrs["limits"], attrs["strides"], strict=True)
     return x[tuple(slice(low, high, step) if high > low else slice(0, 0) for low, high, step in parts)]
@@ -90,7 +95,9 @@ def _infer_concat(attrs: Attrs, inputs: Sequence[Value], constraints: Constraint
             raise GraphError(f"concat: operands have ranks {first.rank} and {other.rank}")
         for i in range(first.rank):
             if i != axis:
-                shape[i] = constraints.unify(shape[i], other.shape[i], f"concat: axis {i} of {first.name} and {other.name}")
+                shape[i] = constraints.unify(
+                    shape[i], other.shape[i], f"concat: axis {i} of {first.name} and {other.name}"
+                )
     total: Dim = 0
     for value in inputs:
         total = total + value.shape[axis]
@@ -116,7 +123,9 @@ def _pad(attrs: Mapping[str, Any], x: Array) -> Array:
         shape = [s + a + b for s, a, b in zip(x.shape, low, high, strict=True)]
         out = np.full(shape, _fill_value(attrs["value"], x.dtype), x.dtype)
         if out.size:
-            source = tuple(slice(max(0, -a), s + min(0, b)) for s, a, b in zip(x.shape, low, high, strict=True))
+            source = tuple(
+                slice(max(0, -a), s + min(0, b)) for s, a, b in zip(x.shape, low, high, strict=True)
+            )
             target = tuple(slice(max(0, a), n - max(0, b)) for n, a, b in zip(shape, low, high, strict=True))
             part = x[source]
             out[target] = part if part.size else out[target]
@@ -169,21 +178,47 @@ def _full(attrs: Mapping[str, Any]) -> Array:
     return np.broadcast_to(_fill_value(attrs["value"], to), attrs["shape"])
 
 
-
 _DIMS = Attr("dims")
 SHAPE = table(
     OpDef("broadcast_in_dim", (1, 1), _infer_broadcast, _broadcast, {"shape": _DIMS, "dims": Attr("ints")}),
     OpDef("reshape", (1, 1), _infer_reshape, lambda a, x: x.reshape(a["shape"]), {"shape": _DIMS}),
     OpDef("transpose", (1, 1), _infer_transpose, lambda a, x: x.transpose(a["perm"]), {"perm": Attr("ints")}),
     OpDef("slice", (1, 1), _infer_slice, _slice, {"starts": _DIMS, "limits": _DIMS, "strides": _DIMS}),
-    OpDef("reverse", (1, 1), _infer_reverse, lambda a, x: np.flip(x, a["axes"]) if a["axes"] else x, {"axes": Attr("ints")}),
-    OpDef("concat", (1, None), _infer_concat, lambda a, *xs: np.concatenate(xs, a["axis"]), {"axis": Attr("int")}),
-    OpDef("pad", (1, 1), _infer_pad, _pad, {
-        "low": _DIMS, "high": _DIMS, "mode": Attr("str", "constant", ("constant", "edge", "reflect", "wrap")),
-        "value": Attr("number", 0),
-    }),
+    OpDef(
+        "reverse",
+        (1, 1),
+        _infer_reverse,
+        lambda a, x: np.flip(x, a["axes"]) if a["axes"] else x,
+        {"axes": Attr("ints")},
+    ),
+    OpDef(
+        "concat",
+        (1, None),
+        _infer_concat,
+        lambda a, *xs: np.concatenate(xs, a["axis"]),
+        {"axis": Attr("int")},
+    ),
+    OpDef(
+        "pad",
+        (1, 1),
+        _infer_pad,
+        _pad,
+        {
+            "low": _DIMS,
+            "high": _DIMS,
+            "mode": Attr("str", "constant", ("constant", "edge", "reflect", "wrap")),
+            "value": Attr("number", 0),
+        },
+    ),
     OpDef("iota", (0, 0), _infer_iota, _iota, {"dtype": Attr("dtype"), "shape": _DIMS, "axis": Attr("int")}),
-    OpDef("full", (0, 0), _infer_full, _full, {"shape": _DIMS, "dtype": Attr("dtype"), "value": Attr("number")}),
-    OpDef("dims", (0, 0), lambda a, i, c: (("i64", (len(a["exprs"]),)),), lambda a: np.array(a["exprs"], np.int64),
-          {"exprs": _DIMS}),
+    OpDef(
+        "full", (0, 0), _infer_full, _full, {"shape": _DIMS, "dtype": Attr("dtype"), "value": Attr("number")}
+    ),
+    OpDef(
+        "dims",
+        (0, 0),
+        lambda a, i, c: (("i64", (len(a["exprs"]),)),),
+        lambda a: np.array(a["exprs"], np.int64),
+        {"exprs": _DIMS},
+    ),
 )

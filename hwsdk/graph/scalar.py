@@ -1,10 +1,11 @@
 """What one scalar operation means, for every dtype: the table that graph, LoopIR and emitters share.
 
-Rules: f16, bf16 and narrower floats compute in f32 and round once; f32 functions that are not exact compute in f64 and
-round once; integers wrap; comparisons give bool; integer division or remainder by zero is 0; a shift by the width or
-more (or by a negative count) shifts everything out; max and min propagate NaN.
+Rules: f16, bf16 and narrower floats compute in f32 and round once; f32 functions that are not exact compute
+in f64 and round once; integers wrap; comparisons give bool; integer division or remainder by zero is 0; a
+shift by the width or more (or by a negative count) shifts everything out; max and min propagate NaN.
 
-Design choice: the definition is a NumPy callable per op, and one function (`np_scalar`) applies the dtype rules around it.
+Design choice: the definition is a NumPy callable per op, and one function (`np_scalar`) applies the dtype
+rules around it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class ScalarOp:
-    """`kinds`: dtype kinds that it takes (f i u b).  `result`: same or bool.  `inexact`: not correctly rounded by NumPy."""
+    """`kinds`: dtype kinds that it takes (f i u b).  `result`: same or bool.  `inexact`: not correctly
+    rounded by NumPy.
+    """
 
     name: str
     arity: int
@@ -42,7 +45,7 @@ def _rsqrt(x: Array) -> Any:
 
 @lru_cache(maxsize=1)
 def _erf_table() -> Array:
-    """Taylor coefficients of erf around k/16:  f' = 2/sqrt(pi)*exp(-x*x),  f[n+2] = -2*x*f[n+1] - 2*n*f[n]."""
+    """Taylor coefficients of erf around k/16:  f' = 2/sqrt(pi)*exp(-x*x), f[n+2] = -2*x*f[n+1] - 2*n*f[n]."""
     rows = []
     for k in range(97):
         x = k / 16
@@ -76,7 +79,7 @@ def _divide(x: Array, y: Array) -> Any:
 
 
 def _pow(x: Array, y: Array) -> Any:
-    """Integers with a negative exponent: the real power truncated towards zero (0, or 1/x for x of 1 and -1)."""
+    """Integers with a negative exponent: the real power truncated to zero (0, or 1/x for x of 1 and -1)."""
     if x.dtype.kind != "i":
         return np.power(x, y)
     unit = np.where(np.abs(x) == 1, np.where(y % 2 == 0, np.ones_like(x), x), np.zeros_like(x))
@@ -139,10 +142,27 @@ def _table() -> dict[str, ScalarOp]:
         ("fma", 3, "fiu", "same", _fma),
     ]
     functions: dict[str, Callable[..., Any]] = {
-        "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p,
-        "rsqrt": _rsqrt, "reciprocal": np.reciprocal, "tanh": np.tanh, "erf": _erf, "sin": np.sin, "cos": np.cos,
-        "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
-        "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+        "exp": np.exp,
+        "exp2": np.exp2,
+        "expm1": np.expm1,
+        "log": np.log,
+        "log2": np.log2,
+        "log1p": np.log1p,
+        "rsqrt": _rsqrt,
+        "reciprocal": np.reciprocal,
+        "tanh": np.tanh,
+        "erf": _erf,
+        "sin": np.sin,
+        "cos": np.cos,
+        "tan": np.tan,
+        "asin": np.arcsin,
+        "acos": np.arccos,
+        "atan": np.arctan,
+        "sinh": np.sinh,
+        "cosh": np.cosh,
+        "asinh": np.arcsinh,
+        "acosh": np.arccosh,
+        "atanh": np.arctanh,
     }
     found = {r[0]: ScalarOp(*r) for r in rows}
     found |= {n: ScalarOp(n, 1, "f", "same", f, n != "reciprocal") for n, f in functions.items()}
@@ -163,7 +183,9 @@ def scalar_op(name: str) -> ScalarOp:
 
 
 def np_scalar(op: str, *arrays: Any) -> Array:
-    """The value of scalar op `op` on arrays of one dtype (broadcast as NumPy does), by the rules of this module."""
+    """The value of scalar op `op` on arrays of one dtype (broadcast as NumPy does), by the rules of this
+    module.
+    """
     entry = scalar_op(op)
     operands = [np.asarray(a) for a in arrays]
     if len(operands) != entry.arity:
@@ -188,12 +210,12 @@ def _compute_type(kind: DType, entry: ScalarOp) -> Any:
     return {"i4": np.int8, "u4": np.uint8}.get(kind.name)
 
 
-# ------------------------------------------------------------------------------------------------------- conversions
+# ------------------------------------------------------------------------------------------------ conversions
 def convert(values: Any, name: str) -> Array:
     """The definition of `cast`.
 
-    Float to integer truncates and saturates, NaN is 0; to a narrower float rounds to nearest even; integers wrap;
-    anything to bool is `!= 0`.
+    Float to integer truncates and saturates, NaN is 0; to a narrower float rounds to nearest even; integers
+    wrap; anything to bool is `!= 0`.
     """
     array: Array = np.asarray(values)
     source, target = dtype(from_numpy(array.dtype)), dtype(name)

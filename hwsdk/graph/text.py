@@ -5,12 +5,12 @@
       equal a*b == c "reason"                           nonnegative a - b "reason"
       input %x: f32[n, 64]
       const %k: f32[2] = [0.5, 1.0]                     const %w: f32[64, 64] = external
-      %y: f32[n, 64] = add(%x, %b)                      %v: f32[2], %i: i64[2] = top_k(%x) {axis = 0, k = 2} @"node"
+      %y: f32[n, 64] = add(%x, %b)                %v: f32[2], %i: i64[2] = top_k(%x) {axis = 0, k = 2} @"node"
       output %y "out"
     }
 
-Design choice: one line per thing, types on every value, so that a line can be read alone; reading checks the types
-again with the verifier.  A node's name is printed where it differs from its first output's.
+Design choice: one line per thing, types on every value, so that a line can be read alone; reading checks the
+types again with the verifier.  A node's name is printed where it differs from its first output's.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.$]+\Z")
 _INLINE = 16  # constants up to this many elements are printed in full
 
 
-# ------------------------------------------------------------------------------------------------------------ printing
+# --------------------------------------------------------------------------------------------------- printing
 def print_graph(graph: Graph) -> str:
     """The text of a graph; constants with more than a few elements are left out as `external`."""
-    return "\n".join([f"graph {json.dumps(graph.name)} {{", *("  " + line for line in _lines(graph)), "}", ""])
+    return "\n".join(
+        [f"graph {json.dumps(graph.name)} {{", *("  " + line for line in _lines(graph)), "}", ""]
+    )
 
 
 def _lines(graph: Graph) -> Iterator[str]:
@@ -73,7 +75,9 @@ def node_text(graph: Graph, node: Node) -> str:
     entry = op_def(node.op)
     results = ", ".join(_typed(graph.values[n]) for n in node.outputs)
     attrs = ", ".join(
-        f"{n} = {_attr_text(node.attrs[n])}" for n, spec in entry.attrs.items() if node.attrs[n] != spec.default
+        f"{n} = {_attr_text(node.attrs[n])}"
+        for n, spec in entry.attrs.items()
+        if node.attrs[n] != spec.default
     )
     text = f"{results} = {node.op}({', '.join(map(_name, node.inputs))})"
     text += f" {{{attrs}}}" if attrs else ""
@@ -93,7 +97,13 @@ def _attr_text(value: Any) -> str:
         return {None: "none", True: "true", False: "false"}[value]
     if isinstance(value, tuple):
         return f"[{', '.join(map(_attr_text, value))}]"
-    return json.dumps(value) if isinstance(value, str) else repr(value) if isinstance(value, float) else str(value)
+    return (
+        json.dumps(value)
+        if isinstance(value, str)
+        else repr(value)
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def _constant_text(array: Array) -> str:
@@ -104,7 +114,7 @@ def _constant_text(array: Array) -> str:
     return f"[{', '.join(_attr_text(to(x)) for x in array.reshape(-1))}]"
 
 
-# ------------------------------------------------------------------------------------------------------------- reading
+# ---------------------------------------------------------------------------------------------------- reading
 _TOKEN = re.compile(
     r"""\s*(?:(?P<value>%(?:"(?:[^"\\]|\\.)*"|[A-Za-z0-9_.$]+))|(?P<string>"(?:[^"\\]|\\.)*")"""
     r"""|(?P<number>\d+\.(?!\.)\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)|(?P<word>[A-Za-z0-9_$][A-Za-z0-9_$]*(?:\.[A-Za-z0-9_$]+)*)"""
@@ -168,10 +178,14 @@ class _Line:
         return sign * int(token)
 
     def dim(self) -> Dim:
-        """The longest run of tokens that is a dim: up to a comma, bracket, equation or string outside parentheses."""
+        """The longest run of tokens that is a dim: up to a comma, bracket, equation or string outside
+        parentheses.
+        """
         parts: list[str] = []
         depth = 0
-        while (token := self.peek()) and not token.startswith('"') and token not in ("==", "=", "{", "}", "@"):
+        while (
+            (token := self.peek()) and not token.startswith('"') and token not in ("==", "=", "{", "}", "@")
+        ):
             if depth == 0 and token in (",", ")", "]"):
                 break
             depth += (token in "([") - (token in ")]")
@@ -237,8 +251,14 @@ class _Reader:
             self.node(line)
         else:
             word = line.take()
-            readers = {"symbol": self.symbol, "equal": self.equal, "nonnegative": self.nonnegative, "input": self.input,
-                       "const": self.constant, "output": self.output}
+            readers = {
+                "symbol": self.symbol,
+                "equal": self.equal,
+                "nonnegative": self.nonnegative,
+                "input": self.input,
+                "const": self.constant,
+                "output": self.output,
+            }
             if word not in readers:
                 line.fail(f"expected one of {' '.join(readers)} or a value, got {word!r}")
             readers[word](line)
@@ -327,7 +347,9 @@ def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Grap
 
     GraphError with the line number if the text is malformed.  `#` starts a comment line.
     """
-    lines = [(n, s) for n, s in enumerate(text.splitlines(), 1) if s.strip() and not s.lstrip().startswith("#")]
+    lines = [
+        (n, s) for n, s in enumerate(text.splitlines(), 1) if s.strip() and not s.lstrip().startswith("#")
+    ]
     if len(lines) < 2 or lines[-1][1].strip() != "}":
         raise GraphError('expected graph "name" { ... } with one statement per line')
     head = _Line(lines[0][1], lines[0][0])
@@ -340,8 +362,14 @@ def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Grap
     reader.constraints.learn_rewrites()
     reader.constraints.frozen = True
     graph = Graph(
-        name, tuple(reader.inputs), tuple(v for v, _ in reader.outputs), tuple(reader.nodes), reader.constants,
-        reader.values, reader.constraints, tuple(n for _, n in reader.outputs),
+        name,
+        tuple(reader.inputs),
+        tuple(v for v, _ in reader.outputs),
+        tuple(reader.nodes),
+        reader.constants,
+        reader.values,
+        reader.constraints,
+        tuple(n for _, n in reader.outputs),
     )
     verify(graph)
     return graph

@@ -1,7 +1,8 @@
 """The verifier: does a graph keep the rules of the graph language?
 
-Design choice: it trusts nothing that the builder computed.  Every shape rule runs again against the graph's frozen
-constraints, so a pass that changed a shape, or used a fact that was never recorded, is named with its node.
+Design choice: it trusts nothing that the builder computed.  Every shape rule runs again against the graph's
+frozen constraints, so a pass that changed a shape, or used a fact that was never recorded, is named with its
+node.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def verify(graph: Graph) -> None:
             _check_node(graph, node, defined, constraints)
             for d in _dims_of(graph, node):
                 if missing := free_symbols(d) - bound:
-                    raise GraphError(f"dimension {sorted(missing)[0]!r} is not given by any input")
+                    raise GraphError(f"dimension {min(missing)!r} is not given by any input")
         except HwsdkError as e:
             raise GraphError(f"graph {graph.name}: node {node.name} ({node.op}): {e}") from None
         defined.update(node.outputs)
@@ -50,7 +51,9 @@ def _check_sources(graph: Graph) -> set[str]:
         if name in defined or typed is None:
             raise GraphError(f"graph {graph.name}: constant {name!r} is not defined exactly once")
         if typed.dtype != from_numpy(array.dtype) or typed.shape != array.shape:
-            raise GraphError(f"graph {graph.name}: constant {typed} is an array {array.dtype}{list(array.shape)}")
+            raise GraphError(
+                f"graph {graph.name}: constant {typed} is an array {array.dtype}{list(array.shape)}"
+            )
         defined.add(name)
     return defined
 
@@ -59,7 +62,9 @@ def _check_node(graph: Graph, node: Node, defined: set[str], constraints: Constr
     entry = op_def(node.op)
     least, most = entry.inputs
     if len(node.inputs) < least or (most is not None and len(node.inputs) > most):
-        raise GraphError(f"takes {least if most == least else f'{least} or more'} operands, not {len(node.inputs)}")
+        raise GraphError(
+            f"takes {least if most == least else f'{least} or more'} operands, not {len(node.inputs)}"
+        )
     for name in node.inputs:
         if name not in defined:
             known = "is defined later" if name in graph.values else "is not defined"
@@ -107,7 +112,8 @@ def attribute_dims(attrs: Mapping[str, Any]) -> Iterator[Expr]:
 def bindable_symbols(graph: Graph) -> set[str]:
     """The symbols whose value follows from the sizes of the inputs.
 
-    A symbol that is itself a dim of an input is known; others follow when a dim is affine in them and all else is known.
+    A symbol that is itself a dim of an input is known; others follow when a dim is affine in them and all
+    else is known.
     """
     dims = [d for value in graph.inputs for d in value.shape if isinstance(d, Expr)]
     known: set[str] = set()
@@ -123,8 +129,12 @@ def bindable_symbols(graph: Graph) -> set[str]:
 
 
 def _check_outputs(graph: Graph, defined: set[str]) -> None:
-    if len(graph.outputs) != len(graph.output_names) or len(set(graph.output_names)) != len(graph.output_names):
-        raise GraphError(f"graph {graph.name}: outputs need one different name each, not {graph.output_names}")
+    if len(graph.outputs) != len(graph.output_names) or len(set(graph.output_names)) != len(
+        graph.output_names
+    ):
+        raise GraphError(
+            f"graph {graph.name}: outputs need one different name each, not {graph.output_names}"
+        )
     for name in graph.outputs:
         if name not in defined:
             raise GraphError(f"graph {graph.name}: output {name!r} is not defined")

@@ -110,8 +110,8 @@ def run_passes(graph: Graph, names: Iterable[str] = DEFAULT_PIPELINE, *, verify:
 
     verify: check the graph after every pass (None: if HWSDK_VERIFY is set to 1).
     """
-    for _, graph in trace_passes(graph, tuple(names), verify=verify):
-        pass
+    for _, after in trace_passes(graph, tuple(names), verify=verify):
+        graph = after
     return graph
 
 

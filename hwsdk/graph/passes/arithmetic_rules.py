@@ -1,9 +1,10 @@
 """Rewrite rules of arithmetic: what algebra allows on one or two elementwise nodes.
 
-Laws: a rule keeps the value for every input, up to the sign of zero and one more rounding where it says so; it never
-keeps more nodes alive than before; integers are exact.
+Laws: a rule keeps the value for every input, up to the sign of zero and one more rounding where it says so;
+it never keeps more nodes alive than before; integers are exact.
 
-Design choice: a rule is a function with its algebra in the line above; the table at the end says which op it serves.
+Design choice: a rule is a function with its algebra in the line above; the table at the end says which op it
+serves.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from hwsdk.graph.scalar import SCALAR, neutral
 
 # op: (the element that leaves x as it is, only on the right?)
 _UNITS: dict[str, tuple[float, bool]] = {
-    "add": (0, False), "sub": (0, True), "mul": (1, False), "div": (1, True), "pow": (1, True), "floordiv": (1, True),
+    "add": (0, False), "sub": (0, True), "mul": (1, False), "div": (1, True), "pow": (1, True),
+    "floordiv": (1, True),
 }  # fmt: skip
 
 
@@ -106,7 +108,8 @@ def self_difference(r: Rewriting, m: Match) -> Value | None:
     return r.emit("full", shape=m.type.shape, dtype=m.type.dtype, value=0)
 
 
-# x**2 = x*x;  x**3 = x*x*x;  x**0.5 = sqrt(x);  x**-0.5 = rsqrt(x);  x**-1 = 1/x     (one more rounding for x*x*x)
+# x**2 = x*x;  x**3 = x*x*x;  x**0.5 = sqrt(x);  x**-0.5 = rsqrt(x);  x**-1 = 1/x     (one more rounding for
+# x*x*x)
 def small_power(r: Rewriting, m: Match) -> Value | None:
     x, y = m.inputs
     exponent = r.uniform(y)
@@ -148,7 +151,8 @@ def reciprocal_of_root(r: Rewriting, m: Match) -> Value | None:
     return r.emit("rsqrt", inner.inputs) if inner else None
 
 
-# select(true, x, y) = x;  select(false, x, y) = y;  select(c, x, x) = x;  select(not c, x, y) = select(c, y, x)
+# select(true, x, y) = x;  select(false, x, y) = y;  select(c, x, x) = x;  select(not c, x, y) = select(c, y,
+# x)
 def decided_select(r: Rewriting, m: Match) -> Value | None:
     condition, x, y = m.inputs
     known = r.uniform(condition)
@@ -188,7 +192,8 @@ def needless_cast(r: Rewriting, m: Match) -> Value | None:
     return None
 
 
-# f(broadcast(x), broadcast(y)) = broadcast(f(x, y)) if both are spread the same way (a number is spread any way)
+# f(broadcast(x), broadcast(y)) = broadcast(f(x, y)) if both are spread the same way (a number is spread any
+# way)
 def hoist_broadcast(r: Rewriting, m: Match) -> Value | None:
     spread = [r.producer(v, "broadcast_in_dim") for v in m.inputs]
     numbers = [r.uniform(v) for v in m.inputs]

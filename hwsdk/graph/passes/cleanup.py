@@ -1,6 +1,7 @@
 """Common subexpressions and dead code.
 
-Design choice: both rebuild the graph through the builder like every pass, so what they leave is complete and ordered.
+Design choice: both rebuild the graph through the builder like every pass, so what they leave is complete and
+ordered.
 """
 
 from __future__ import annotations
@@ -59,5 +60,12 @@ def without_dead_code(graph: Graph) -> Graph:
     names = {v.name for v in graph.inputs} | constants.keys() | {o for n in nodes for o in n.outputs}
     values = {n: v for n, v in graph.values.items() if n in names}
     return Graph(
-        graph.name, graph.inputs, graph.outputs, nodes, constants, values, graph.constraints, graph.output_names
+        graph.name,
+        graph.inputs,
+        graph.outputs,
+        nodes,
+        constants,
+        values,
+        graph.constraints,
+        graph.output_names,
     )

@@ -1,7 +1,7 @@
 """Constant folding: a node whose operands are all constants becomes a constant.
 
-Design choice: only results that are not much larger than what they are made from are folded, so that a scalar spread
-over a million elements stays a broadcast and an artifact does not swell.
+Design choice: only results that are not much larger than what they are made from are folded, so that a scalar
+spread over a million elements stays a broadcast and an artifact does not swell.
 """
 
 from __future__ import annotations

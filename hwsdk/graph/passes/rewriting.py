@@ -1,8 +1,8 @@
 """The engine of all rewriting passes: a graph is rebuilt node by node through rules.
 
-Design choice: `emit` is a smart constructor.  It tries the rules on a node before the node exists; a rule returns the
-value to use instead, or None for no change, and builds what it needs through `emit` again.  So one forward walk brings
-every new node into normal form, and rules never edit a graph.
+Design choice: `emit` is a smart constructor.  It tries the rules on a node before the node exists; a rule
+returns the value to use instead, or None for no change, and builds what it needs through `emit` again.  So
+one forward walk brings every new node into normal form, and rules never edit a graph.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Rewriting:
             name = getattr(rule, "__name__", "?")
             raise GraphError(f"rule {name} at node {self.stem} turned {match.op} of type {want} into {found}")
 
-    # ------------------------------------------------------------------------------------------------- what rules use
+    # ----------------------------------------------------------------------------------------- what rules use
     def emit(self, op: str, inputs: Sequence[Value] = (), **attrs: Any) -> Value:
         """The value of a node, after the rules; an equal node made before is used again."""
         entry = op_def(op)

@@ -1,7 +1,8 @@
-"""Rewrite rules that fold constant scales and shifts (batch normalisation, attention scales) into constant weights.
+"""Rewrite rules that fold constant scales and shifts (batch normalisation, attention scales) into constant
+weights.
 
-Laws: only weights that are constants change; the contraction's result must be read once, so nothing is computed twice;
-one rounding moves from the result to the weights.
+Laws: only weights that are constants change; the contraction's result must be read once, so nothing is
+computed twice; one rounding moves from the result to the weights.
 
 Design choice: a shift is kept as an `add` behind the contraction, which is where an epilogue wants it.
 """
@@ -81,7 +82,12 @@ def scale_of_shifted(r: Rewriting, m: Match) -> Value | None:
     for position in (0, 1) if shifted.op == "add" else (0,):
         y, shift = shifted.inputs[position], shifted.inputs[1 - position]
         node = r.producer(y, *_CONTRACTIONS)
-        if node and r.single_use(y) and r.array(node.inputs[1]) is not None and _spread_constant(r, shift) is not None:
+        if (
+            node
+            and r.single_use(y)
+            and r.array(node.inputs[1]) is not None
+            and _spread_constant(r, shift) is not None
+        ):
             return r.emit(shifted.op, (r.emit("mul", (y, scale)), r.emit("mul", (shift, scale))))
     return None
 

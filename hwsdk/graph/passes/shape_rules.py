@@ -1,9 +1,11 @@
-"""Rewrite rules of ops that move elements: compose, cancel, and prefer the form that later rooms read most easily.
+"""Rewrite rules of ops that move elements: compose, cancel, and prefer the form that later rooms read most
+easily.
 
-Normal forms: a broadcast's operand has no axis that is known to be 1; a permutation that moves only such axes is a
-reshape; what has one value everywhere is a `full`.
+Normal forms: a broadcast's operand has no axis that is known to be 1; a permutation that moves only such axes
+is a reshape; what has one value everywhere is a `full`.
 
-Design choice: a rule is a function with its algebra in the line above; the table at the end says which op it serves.
+Design choice: a rule is a function with its algebra in the line above; the table at the end says which op it
+serves.
 """
 
 from __future__ import annotations
@@ -27,14 +29,16 @@ def moved_full(r: Rewriting, m: Match) -> Value | None:
     return r.emit("full", **{**inner.attrs, "shape": m.type.shape}) if inner else None
 
 
-# ----------------------------------------------------------------------------------------------------------- transpose
+# -------------------------------------------------------------------------------------------------- transpose
 # transpose by (0, 1, ...) = x;  transpose(transpose(x, p), q) = transpose(x, p[q])
 def compose_transposes(r: Rewriting, m: Match) -> Value | None:
     perm = m.attrs["perm"]
     if perm == tuple(range(len(perm))):
         return m.inputs[0]
     inner = r.producer(m.inputs[0], "transpose")
-    return r.emit("transpose", inner.inputs, perm=tuple(inner.attrs["perm"][p] for p in perm)) if inner else None
+    return (
+        r.emit("transpose", inner.inputs, perm=tuple(inner.attrs["perm"][p] for p in perm)) if inner else None
+    )
 
 
 # a permutation that keeps the order of all axes but those of size 1 moves nothing: it is a reshape
@@ -43,7 +47,7 @@ def transpose_of_units(r: Rewriting, m: Match) -> Value | None:
     return r.emit("reshape", m.inputs, shape=m.type.shape) if moved == sorted(moved) else None
 
 
-# ------------------------------------------------------------------------------------------------------------- reshape
+# ---------------------------------------------------------------------------------------------------- reshape
 # reshape to the own shape = x;  reshape(reshape(x)) = reshape(x)
 def compose_reshapes(r: Rewriting, m: Match) -> Value | None:
     x = m.inputs[0]
@@ -73,7 +77,11 @@ def sink_units(r: Rewriting, m: Match) -> Value | None:
     numbers = [r.uniform(v) for v in m.inputs]
     inner = [r.producer(v, "reshape") if n is None else None for v, n in zip(m.inputs, numbers, strict=True)]
     shapes = [i.inputs[0].shape for i in inner if i]
-    if not shapes or any(s != shapes[0] for s in shapes) or without_units(shapes[0]) != without_units(m.type.shape):
+    if (
+        not shapes
+        or any(s != shapes[0] for s in shapes)
+        or without_units(shapes[0]) != without_units(m.type.shape)
+    ):
         return None
     operands: list[Value] = []
     for value, number, source in zip(m.inputs, numbers, inner, strict=True):
@@ -102,7 +110,7 @@ def reshape_of_broadcast(r: Rewriting, m: Match) -> Value | None:
     return r.emit("broadcast_in_dim", inner.inputs, shape=m.type.shape, dims=dims)
 
 
-# ----------------------------------------------------------------------------------------------------------- broadcast
+# -------------------------------------------------------------------------------------------------- broadcast
 # broadcast to the own shape = x;  broadcast(broadcast(x)) = broadcast(x);  operands lose their axes of size 1
 def compose_broadcasts(r: Rewriting, m: Match) -> Value | None:
     x, dims, shape = m.inputs[0], m.attrs["dims"], m.attrs["shape"]
@@ -114,7 +122,9 @@ def compose_broadcasts(r: Rewriting, m: Match) -> Value | None:
         return r.emit("broadcast_in_dim", (small,), shape=shape, dims=tuple(dims[i] for i in kept))
     inner = r.producer(x, "broadcast_in_dim")
     if inner:
-        return r.emit("broadcast_in_dim", inner.inputs, shape=shape, dims=tuple(dims[d] for d in inner.attrs["dims"]))
+        return r.emit(
+            "broadcast_in_dim", inner.inputs, shape=shape, dims=tuple(dims[d] for d in inner.attrs["dims"])
+        )
     return None
 
 
@@ -138,7 +148,7 @@ def transpose_of_broadcast(r: Rewriting, m: Match) -> Value | None:
     return r.emit("broadcast_in_dim", (small,), shape=m.type.shape, dims=tuple(sorted(places)))
 
 
-# --------------------------------------------------------------------------------------------- slice, concat, pad, ...
+# ------------------------------------------------------------------------------------ slice, concat, pad, ...
 # slice of everything = x;  slice(slice(x, a, step 1), b) = slice(x, a + b)
 def compose_slices(r: Rewriting, m: Match) -> Value | None:
     x = m.inputs[0]
@@ -203,7 +213,9 @@ def compose_pads(r: Rewriting, m: Match) -> Value | None:
         return None
     if m.attrs["value"] != inner.attrs["value"]:
         return None
-    total = {n: tuple(a + b for a, b in zip(inner.attrs[n], m.attrs[n], strict=True)) for n in ("low", "high")}
+    total = {
+        n: tuple(a + b for a, b in zip(inner.attrs[n], m.attrs[n], strict=True)) for n in ("low", "high")
+    }
     return r.emit("pad", inner.inputs, **{**m.attrs, **total})
 
 
@@ -211,7 +223,8 @@ def _crops(r: Rewriting, m: Match) -> bool:
     return not all(_at_most(r, 0, d) for d in (*m.attrs["low"], *m.attrs["high"]))
 
 
-# conv(pad(x, 0), w) = conv(x, w) with larger padding;  the same for max, min and sum windows with their neutral element
+# conv(pad(x, 0), w) = conv(x, w) with larger padding;  the same for max, min and sum windows with their
+# neutral element
 def padding_into_window(r: Rewriting, m: Match) -> Value | None:
     inner = r.producer(m.inputs[0], "pad")
     if not inner or inner.attrs["mode"] != "constant" or _crops(r, inner) or _crops(r, m):
@@ -238,7 +251,7 @@ def reverse_nothing(r: Rewriting, m: Match) -> Value | None:
     return r.emit("reverse", m.inputs, axes=axes) if axes != m.attrs["axes"] else None
 
 
-# --------------------------------------------------------------------------------------------------- reductions, gather
+# ----------------------------------------------------------------------------------------- reductions, gather
 # a reduction over nothing = x;  over axes of size 1 = reshape(x);  window of one element = x
 def trivial_reduce(r: Rewriting, m: Match) -> Value | None:
     x = m.inputs[0]
@@ -249,7 +262,9 @@ def trivial_reduce(r: Rewriting, m: Match) -> Value | None:
 
 def trivial_window(r: Rewriting, m: Match) -> Value | None:
     a = m.attrs
-    plain = all(d == 1 for d in (*a["window"], *a["strides"])) and all(d == 0 for d in (*a["low"], *a["high"]))
+    plain = all(d == 1 for d in (*a["window"], *a["strides"])) and all(
+        d == 0 for d in (*a["low"], *a["high"])
+    )
     return m.inputs[0] if plain else None
 
 

@@ -1,7 +1,7 @@
 """Values that are shapes: integer arithmetic on sizes is done on dims, by the host, and never by a kernel.
 
-Design choice: a small integer value is followed as an array of dims.  Where all operands of a node are known that way,
-the node becomes a `dims` node; when nothing else reads it, the chain that computed it disappears.
+Design choice: a small integer value is followed as an array of dims.  Where all operands of a node are known
+that way, the node becomes a `dims` node; when nothing else reads it, the chain that computed it disappears.
 """
 
 from __future__ import annotations
@@ -52,55 +52,74 @@ def _objects(items: list[Any], shape: tuple[int, ...]) -> Array:
     return result.reshape(shape)
 
 
-def _truncated(a: d.Dim, b: d.Dim) -> d.Dim:
-    """Integer division as the op `div` does it; sizes are not negative, so it is a floordiv."""
-    return d.floordiv(a, b)
-
-
 _BINARY: dict[str, Callable[[d.Dim, d.Dim], d.Dim]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": _truncated,
-    "floordiv": d.floordiv, "mod": d.mod, "max": d.maximum, "min": d.minimum,
-}  # fmt: skip
+    "add": d.add,
+    "sub": lambda a, b: a - b,
+    "mul": d.multiply,
+    "div": d.floordiv,  # truncates towards zero, so only for operands that are not negative
+    "floordiv": d.floordiv,
+    "mod": d.mod,
+    "max": d.maximum,
+    "min": d.minimum,
+}
 
 
-def _evaluate(r: Rewriting, m: Match, known: list[Array]) -> Array | None:
-    """The result as dims, for the ops that occur in shape arithmetic."""
-    if m.op in _BINARY:
-        if m.op == "div" and any(r.constraints.range_of(x)[0] in (None, *range(-9, 0)) for a in known for x in a.flat):
-            return None
-        flat = [_BINARY[m.op](a, b) for a, b in zip(known[0].flat, known[1].flat, strict=True)]
-        return _objects(flat, known[0].shape)
-    if m.op == "neg":
-        return _objects([-x for x in known[0].flat], known[0].shape)
-    attrs = m.attrs
-    if m.op in ("reshape", "cast", "bitcast"):
-        shape = _static(m.type)
-        return known[0].reshape(shape) if shape is not None and m.op != "bitcast" else None
-    if m.op == "concat":
-        return np.concatenate(known, attrs["axis"])
-    if m.op == "transpose":
-        return known[0].transpose(attrs["perm"])
-    if m.op == "gather":
-        index = [x for x in known[1].flat if isinstance(x, int)]
-        size = known[0].shape[attrs["axis"]]
-        if len(index) != known[1].size or not all(-size <= i < size for i in index):
-            return None
-        return known[0].take(np.array(index, np.int64).reshape(known[1].shape), attrs["axis"])
-    if m.op == "slice":
-        parts = [*attrs["starts"], *attrs["limits"], *attrs["strides"]]
-        if not all(isinstance(x, int) for x in parts):
-            return None
-        each = zip(attrs["starts"], attrs["limits"], attrs["strides"], strict=True)
-        return known[0][tuple(slice(*p) for p in each)]
-    if m.op == "reduce" and attrs["kind"] in ("prod", "sum"):
-        total = (np.multiply if attrs["kind"] == "prod" else np.add).reduce
-        return np.asarray(total(known[0], axis=attrs["axes"], keepdims=attrs["keepdims"]), object)
-    return None
+def _arithmetic(r: Rewriting, m: Match, known: list[Array]) -> Array | None:
+    if m.op == "div" and not all(_is_nonnegative(r, x) for a in known for x in a.flat):
+        return None
+    flat = [_BINARY[m.op](a, b) for a, b in zip(known[0].flat, known[1].flat, strict=True)]
+    return _objects(flat, known[0].shape)
+
+
+def _is_nonnegative(r: Rewriting, x: d.Dim) -> bool:
+    low = r.constraints.range_of(x)[0]
+    return low is not None and low >= 0
+
+
+def _reshaped(r: Rewriting, m: Match, known: list[Array]) -> Array | None:
+    shape = _static(m.type)
+    return None if shape is None else known[0].reshape(shape)
+
+
+def _gathered(r: Rewriting, m: Match, known: list[Array]) -> Array | None:
+    index = [x for x in known[1].flat if isinstance(x, int)]
+    size = known[0].shape[m.attrs["axis"]]
+    if len(index) != known[1].size or not all(-size <= i < size for i in index):
+        return None
+    return known[0].take(np.array(index, np.int64).reshape(known[1].shape), m.attrs["axis"])
+
+
+def _sliced(r: Rewriting, m: Match, known: list[Array]) -> Array | None:
+    parts = list(zip(m.attrs["starts"], m.attrs["limits"], m.attrs["strides"], strict=True))
+    if not all(isinstance(x, int) for p in parts for x in p):
+        return None
+    return np.asarray(known[0][tuple(slice(*p) for p in parts)])
+
+
+def _reduced(r: Rewriting, m: Match, known: list[Array]) -> Array | None:
+    if m.attrs["kind"] not in ("prod", "sum"):
+        return None
+    total = (np.multiply if m.attrs["kind"] == "prod" else np.add).reduce
+    return np.asarray(total(known[0], axis=m.attrs["axes"], keepdims=m.attrs["keepdims"]), object)
+
+
+# How the result of an op follows from its operands as dims; None where it does not.
+_EVALUATE: dict[str, Callable[[Rewriting, Match, list[Array]], Array | None]] = {
+    **dict.fromkeys(_BINARY, _arithmetic),
+    "neg": lambda r, m, known: _objects([-x for x in known[0].flat], known[0].shape),
+    "reshape": _reshaped,
+    "cast": _reshaped,
+    "concat": lambda r, m, known: np.concatenate(known, m.attrs["axis"]),
+    "transpose": lambda r, m, known: known[0].transpose(m.attrs["perm"]),
+    "gather": _gathered,
+    "slice": _sliced,
+    "reduce": _reduced,
+}
 
 
 def shape_to_host(r: Rewriting, m: Match) -> Value | None:
     """op(dims) = dims of the computed expressions."""
-    if m.type.dtype not in ("i64", "i32") or not m.inputs or m.op not in _FOLLOWED:
+    if m.type.dtype not in ("i64", "i32"):
         return None
     shape = _static(m.type)
     if shape is None or math.prod(shape) > LIMIT:
@@ -109,7 +128,7 @@ def shape_to_host(r: Rewriting, m: Match) -> Value | None:
         return None  # no size takes part; constants are folded elsewhere
     known = [known_dims(r, v) for v in m.inputs]
     arrays = [k for k in known if k is not None]
-    result = _evaluate(r, m, arrays) if len(arrays) == len(known) else None
+    result = _EVALUATE[m.op](r, m, arrays) if len(arrays) == len(known) else None
     if result is None:
         return None
     exprs = tuple(r.constraints.simplify(x) for x in result.flat)
@@ -121,5 +140,4 @@ def shape_to_host(r: Rewriting, m: Match) -> Value | None:
     return value if len(shape) == 1 else r.emit("reshape", (value,), shape=shape)
 
 
-_FOLLOWED = (*_BINARY, "neg", "reshape", "cast", "concat", "transpose", "gather", "slice", "reduce")
-SHAPE_VALUE_RULES: dict[str, list[Rule]] = {name: [shape_to_host] for name in _FOLLOWED}
+SHAPE_VALUE_RULES: dict[str, list[Rule]] = {name: [shape_to_host] for name in _EVALUATE}

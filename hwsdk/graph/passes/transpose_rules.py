@@ -3,8 +3,8 @@
 A front end of channels-first models puts a transpose before and after every convolution.  Moved down through
 everything between two convolutions, the pairs cancel, and a whole network runs channels last inside.
 
-Laws: a transpose only ever moves down (op(T x) becomes T op(x)), so moving ends; where operands differ, the majority
-decides, so that no more transposes exist after than before.
+Laws: a transpose only ever moves down (op(T x) becomes T op(x)), so moving ends; where operands differ, the
+majority decides, so that no more transposes exist after than before.
 
 Design choice: one rule per way in which an op's attributes follow a permutation of its operand's axes.
 """
@@ -32,9 +32,11 @@ def _permuted(values: Sequence[Any], perm: Sequence[int]) -> tuple[Any, ...]:
 
 
 def _majority(r: Rewriting, inputs: Sequence[Value]) -> Perm | None:
-    """The permutation that most operands come with, if moving it down makes no transposes more than it removes.
+    """The permutation that most operands come with, if moving it down makes no transposes more than it
+    removes.
 
-    Operands that are uniform or constant follow for nothing, and so do broadcasts that keep the order of their axes.
+    Operands that are uniform or constant follow for nothing, and so do broadcasts that keep the order of
+    their axes.
     """
     counts: dict[Perm, int] = {}
     others: list[Match | None] = []
@@ -84,7 +86,9 @@ def through_concat(r: Rewriting, m: Match) -> Value | None:
     perm = _majority(r, m.inputs)
     if perm is None:
         return None
-    inner = r.emit("concat", [_untransposed(r, v, perm) for v in m.inputs], axis=perm[m.attrs["axis"] % len(perm)])
+    inner = r.emit(
+        "concat", [_untransposed(r, v, perm) for v in m.inputs], axis=perm[m.attrs["axis"] % len(perm)]
+    )
     return r.emit("transpose", (inner,), perm=perm)
 
 
@@ -134,13 +138,16 @@ def through_reduce(r: Rewriting, m: Match) -> Value | None:
     return r.emit("transpose", (inner,), perm=perm)
 
 
-# broadcast(T x) = T' broadcast(x): the axes of the result come in the order of x, each with the new axes behind it
+# broadcast(T x) = T' broadcast(x): the axes of the result come in the order of x, each with the new axes
+# behind it
 def through_broadcast(r: Rewriting, m: Match) -> Value | None:
     node = r.producer(m.inputs[0], "transpose")
     if not node:
         return None
     perm, dims, shape = node.attrs["perm"], m.attrs["dims"], m.attrs["shape"]
-    runs: dict[int, list[int]] = {-1: []}  # axis of x: the axes of the result from its place up to the next one's
+    runs: dict[int, list[int]] = {
+        -1: []
+    }  # axis of x: the axes of the result from its place up to the next one's
     source = -1
     for axis in range(len(shape)):
         source = perm[dims.index(axis)] if axis in dims else source
@@ -181,8 +188,11 @@ def through_reshape(r: Rewriting, m: Match) -> Value | None:
         between = [a for a in range(axes[0], axes[-1] + 1) if node.inputs[0].shape[a] != 1] if axes else []
         if axes != between:
             return None
-    # Groups in the order of x; a group of axes of size 1 alone stays where its neighbours in the result put it.
-    first = {i: min((perm[a] for a in g[0] if m.inputs[0].shape[a] != 1), default=-1) for i, g in enumerate(groups)}
+    # Groups in the order of x; a group of axes of size 1 alone stays where its neighbours in the result put
+    # it.
+    first = {
+        i: min((perm[a] for a in g[0] if m.inputs[0].shape[a] != 1), default=-1) for i, g in enumerate(groups)
+    }
     order = sorted(range(len(groups)), key=lambda i: (first[i], i))
     axes_out = [a for i in order for a in groups[i][1]]
     if axes_out == sorted(axes_out) or len(groups) < 2:
