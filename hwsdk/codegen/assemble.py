@@ -102,12 +102,9 @@ class _Assembler:
 
     def _args(self, item: Lowered) -> tuple[str, ...]:
         out = []
-        for name in item.args:
-            if name in self.graph.constants:
-                packing = item.packed.get(name) if name == item.args[0] else None
-                out.append(self._constant(name, packing))
-            else:
-                out.append(name)
+        for position, name in enumerate(item.args):
+            constant = name in self.graph.constants
+            out.append(self._constant(name, item.packed.get(position)) if constant else name)
         return tuple(out)
 
     def _constant(self, name: str, packing: Packing | None) -> str:

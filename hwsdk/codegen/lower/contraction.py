@@ -203,7 +203,7 @@ class ContractionLowering:
             args,
             grid,
             floordiv(work, tile.lanes),
-            {b_name: packing} if packing else {},
+            {0: packing} if packing else {},
             schedule,
             self.kernel.sources,
         )

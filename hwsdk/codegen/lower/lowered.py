@@ -75,7 +75,7 @@ class Lowered:
     args: tuple[str, ...]
     grid: Index
     work: Index = 0
-    packed: Mapping[str, Packing] = field(default_factory=dict)
+    packed: Mapping[int, Packing] = field(default_factory=dict)
     schedule: object | None = None
     sources: tuple[str, ...] = ()
 

@@ -46,6 +46,7 @@ from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
 from hwsdk.codegen.lower.staged.program import NotVector, Slot, VectorProgram
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.codegen.schedule import ContractionSchedule
+from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import (
     Ranges,
     both,
@@ -262,27 +263,42 @@ class StagedContraction:
         )
 
     # -------------------------------------------------------------------------------------------------- tiles
-    def lower(self, schedule: ContractionSchedule) -> Lowered:
-        """The main kernel for a schedule whose order ends in k (C stays in the accumulators)."""
+    def prepare(self, schedule: ContractionSchedule) -> bool:
+        """Take a schedule (its order ends in k) and say whether everything that it stages fits the chip."""
         self.schedule = schedule
-        roles = self.op.roles
-        tm, tn, tk = (
-            max(u, t // u * u) for t, u in zip(schedule.tiles, (roles.m, roles.n, roles.k), strict=True)
-        )
+        units = (self.op.roles.m, self.op.roles.n, self.op.roles.k)
+        tm, tn, tk = (max(u, t // u * u) for u, t in zip(units, schedule.tiles, strict=True))
         self.tiles = tm, tn, tk
-        packings: dict[str, Packing] = {}
+        roles = self.op.roles
+        whole = self._padded(self.columns, roles.n), self._padded(self.depth, roles.k)
+        self.b_stays = whole == (tn, tk) and not self._b_moves()
+        staging = Staging(self.chip)
+        staging.add("at", self.op.dtypes[0], (tm, tk))
+        staging.add("bt", self.op.dtypes[1], (tk, tn), halves=1 if self.b_stays else 2)
+        staging.add("ct", self.kernel.outputs[0].dtype, (tm, tn), halves=1)
+        self.staging = staging
+        self._finish_streams()
+        store = self.chip.target.memory(self.op.places[2])
+        vectors = 4096 if store.name == self.chip.vectors.name else 0  # slots of the epilogue
+        held = tm * tn * DTYPES[self.op.dtypes[2]].size_bytes + vectors
+        room = self.chip.scratch.usable_bytes or 0
+        return isinstance(staging.bytes, int) and staging.bytes <= room and held <= (store.usable_bytes or 0)
+
+    def _b_moves(self) -> bool:
+        """Is there a B for every outer iter?"""
+        return any(i.name in free_symbols(self.parts.b.index[0]) for i in self.outer)
+
+    def lower(self) -> Lowered:
+        """The main kernel for the prepared schedule."""
+        roles = self.op.roles
+        tm, tn, tk = self.tiles
+        packings: dict[int, Packing] = {}
         args = []
         for side in ("a", "b"):
             packing, name = self.pack(side)
             args.append(name)
             if packing is not None:
-                packings[name] = packing
-        staging = Staging(self.chip)
-        staging.add("at", self.op.dtypes[0], (tm, tk))
-        staging.add("bt", self.op.dtypes[1], (tk, tn))
-        staging.add("ct", self.kernel.outputs[0].dtype, (tm, tn))
-        self.staging = staging
-        self._finish_streams()
+                packings[len(args) - 1] = packing
         outers = product(i.extent for i in self.outer)
         counts = (
             ceildiv(self._padded(self.rows, roles.m), tm),
@@ -303,7 +319,7 @@ class StagedContraction:
 
         place = self.chip.target.memory(self.op.places[2])
         acc = Buffer("acc", self.op.dtypes[2], (tm, tn), place.name, align_bytes=place.align_bytes or 0)
-        body = pipeline(staging, mine * self.deep, load, compute, 0, "step")
+        body = pipeline(self.staging, mine * self.deep, load, compute, 0, "step")
         loop = For("task", ceildiv(tiles, per_task), (Alloc(acc), *body), "parallel", self.level)
         return self._kernel((loop,), args, packings, ceildiv(tiles, per_task))
 
@@ -351,10 +367,13 @@ class StagedContraction:
     def _load(self, first: Index, step: Index, suffix: str) -> list[Stmt]:
         out, mapping, s = self._place(first, step, suffix)
         half = mod(step, 2)
+        half_b: Index = 0 if self.b_stays else half
         a, lda = self._origin("a", mapping, s["m0"], s["k0"])
         b, ldb = self._origin("b", mapping, s["k0"], s["n0"])
         out.append(self.staging.load("at", half, View("a", (a,)), s["mp"], s["kp"], lda))
-        out.append(self.staging.load("bt", half, View("b", (b,)), s["kp"], s["np"], ldb))
+        load_b = self.staging.load("bt", half_b, View("b", (b,)), s["kp"], s["np"], ldb)
+        if not self.b_stays or step == 0:  # one tile of B may serve the whole task
+            out.append(load_b)
         return out
 
     def _compute(self, first: Index, step: Index, suffix: str) -> list[Stmt]:
@@ -388,7 +407,7 @@ class StagedContraction:
         operands: tuple[tuple[str, View | Index | Value], ...] = (
             (roles.acc, View("acc", (i * roles.m, j * roles.n))),
             (roles.a, View("at", (half, i * roles.m, k * roles.k))),
-            (roles.b, View("bt", (half, k * roles.k, j * roles.n))),
+            (roles.b, View("bt", (0 if self.b_stays else half, k * roles.k, j * roles.n))),
             (op.strides[0], tk),
             (op.strides[1], tn),
             (op.strides[2], tn),
@@ -474,7 +493,7 @@ class StagedContraction:
 
     # ------------------------------------------------------------------------------------------------- kernel
     def _kernel(
-        self, body: tuple[Stmt, ...], args: list[str], packings: dict[str, Packing], grid: Index
+        self, body: tuple[Stmt, ...], args: list[str], packings: dict[int, Packing], grid: Index
     ) -> Lowered:
         read = {load.buffer for load in loads(self.flat.finish)}
         place = self.machine.main.name

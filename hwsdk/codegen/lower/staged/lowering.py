@@ -21,7 +21,8 @@ from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
 from hwsdk.codegen.lower.staged.program import NotVector
 from hwsdk.codegen.lower.staged.rows import RowsLowering
 from hwsdk.codegen.lower.window import lower_window
-from hwsdk.codegen.planner import Abilities, Contraction, plan
+from hwsdk.codegen.planner import Abilities, Contraction, plan_top
+from hwsdk.errors import PlanError
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.graph.dims import Ranges, sym
 from hwsdk.graph.graph import Graph
@@ -112,8 +113,10 @@ class StagedLowering:
             out=kernel.outputs[0].dtype,
             b_constant=True,
         )
-        schedule = plan(self.target, problem, Abilities(orders=("mnk", "nmk")))
-        main = lowering.lower(schedule)
+        ranked = plan_top(self.target, problem, 64, Abilities(orders=("mnk", "nmk")))
+        if not any(lowering.prepare(schedule) for schedule in ranked):
+            raise PlanError(f"kernel {kernel.name}: no tile that {self.chip.scratch.name} holds was found")
+        main = lowering.lower()
         out: list[Lowered] = []
         for pack, tensor in lowering.packed:
             self.extra.append(tensor)
