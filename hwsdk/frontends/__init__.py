@@ -2,7 +2,8 @@
 
     graph = frontends.load("model.onnx", dims={"seq": "1..512"})
 
-Design choice: nothing is imported until it is used, so that a machine without the `onnx` package has the builder.
+Design choice: nothing is imported until it is used, so that a machine without the `onnx` package has the
+builder.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ __all__ = ["load"]
 def load(source: Any, dims: Mapping[str, Dim | str] | None = None) -> Graph:
     """The graph of anything that is a model.
 
-    `source`: the path of an ONNX file, the bytes of one, a ModelProto, a `builder.Model`, or a Graph.  `dims` says more about the
-    dims of an ONNX model (see `onnx.import_onnx`); a Graph has said it already.
+    `source`: the path of an ONNX file, the bytes of one, a ModelProto, a `builder.Model`, or a Graph.  `dims`
+    says more about the dims of an ONNX model (see `onnx.import_onnx`); a Graph has said it already.
     """
     from hwsdk.frontends.arrays import Model
     from hwsdk.graph.graph import Graph
@@ -35,7 +36,9 @@ def load(source: Any, dims: Mapping[str, Dim | str] | None = None) -> Graph:
         return source if isinstance(source, Graph) else source.graph()
     is_proto = hasattr(source, "ParseFromString") and hasattr(source, "opset_import")
     if not is_proto and not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
-        raise ModelError(f"a model is a path, bytes, a ModelProto, a Model or a Graph, not {type(source).__name__}")
+        raise ModelError(
+            f"a model is a path, bytes, a ModelProto, a Model or a Graph, not {type(source).__name__}"
+        )
     from hwsdk.frontends.onnx import import_onnx
 
     return import_onnx(source, dims)

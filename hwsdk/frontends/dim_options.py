@@ -1,7 +1,7 @@
 """What a user says about dims: `{"seq": "1..512", "x.0": "batch", "image.2": "32*h"}`.
 
-Design choice: one small notation serves the command line and Python.  A key names a symbolic dim of the model or one axis
-of an input (`input.axis`); a value is a number, an expression of symbols, or a range of the dim.
+Design choice: one small notation serves the command line and Python.  A key names a symbolic dim of the model
+or one axis of an input (`input.axis`); a value is a number, an expression of symbols, or a range of the dim.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class DimOptions:
         self._unused = set(self._options)
 
     def dim(self, input_name: str, axis: int, size: Dim, names: Iterable[str] = ()) -> Dim:
-        """The dim of one axis: `size`, unless an entry says otherwise.  `names`: what else the dim is called."""
+        """The dim of one axis: `size`, unless an entry says otherwise.
+
+        `names`: what else the dim is called.
+        """
         for key in (f"{input_name}.{axis}", *names, str(size)):
             option = self._options.get(key)
             if option is None:
@@ -69,7 +72,9 @@ class DimOptions:
                 raise ModelError(f"dim {key}: a range for a dim that the model fixes to {size}")
         return size
 
-    def declare(self, constraints: Constraints, sizes: Iterable[tuple[str, int, Dim, tuple[str, ...]]]) -> None:
+    def declare(
+        self, constraints: Constraints, sizes: Iterable[tuple[str, int, Dim, tuple[str, ...]]]
+    ) -> None:
         """Declares the ranges; `sizes`: (input, axis, dim, other names) of every axis of every input."""
         places = list(sizes)
         for option in self._options.values():

@@ -1,6 +1,7 @@
 """NumPy's elementwise functions on Arrays.
 
-Design choice: a function is a row of a table (name, graph op, meaning); names are NumPy's where NumPy has the function.
+Design choice: a function is a row of a table (name, graph op, meaning); names are NumPy's where NumPy has the
+function.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Functions of neural networks on Arrays: activations, softmax, normalisation, convolution, pooling, attention.
+"""Functions of neural networks on Arrays: activations, softmax, normalisation, convolution, pooling,
+attention.
 
-Design choice: everything is written in the graph's primitives, in the form that fusion knows (softmax as max, exp, sum;
-normalisation as two means).  Images are channels-last: `[batch, *spatial, channels]`.
+Design choice: everything is written in the graph's primitives, in the form that fusion knows (softmax as max,
+exp, sum; normalisation as two means).  Images are channels-last: `[batch, *spatial, channels]`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from hwsdk.graph.dims import Dim
 Pads = Sequence[tuple[Dim, Dim]]
 
 
-# ---------------------------------------------------------------------------------------------------- activations
+# ---------------------------------------------------------------------------------------------- activations
 @call
 def relu(x: Array) -> Array:
     """max(x, 0)."""
@@ -80,7 +81,7 @@ def log_softmax(x: Array, axis: int | Sequence[int] = -1) -> Array:
     return cast_to(binary("sub", centred, unary("log", total)), x.dtype)
 
 
-# -------------------------------------------------------------------------------------------------- normalisation
+# -------------------------------------------------------------------------------------------- normalisation
 @call
 def layer_norm(
     x: Array, scale: Any = None, bias: Any = None, axis: int | Sequence[int] = -1, epsilon: float = 1e-5
@@ -115,7 +116,7 @@ def rms_norm(x: Array, scale: Any = None, axis: int | Sequence[int] = -1, epsilo
     return scaled(cast_to(result, x.dtype), scale, None)
 
 
-# ------------------------------------------------------------------------------------------ convolution, pooling
+# ------------------------------------------------------------------------------------- convolution, pooling
 def _pairs(pads: Pads | int | None, rank: int) -> tuple[tuple[Dim, Dim], ...]:
     if pads is None or isinstance(pads, int):
         return ((pads or 0, pads or 0),) * rank
@@ -213,19 +214,27 @@ def avg_pool(
     """Mean of each window, channels last; padding counts as elements of value 0 only with `count_pads`."""
     rank = x.ndim - 2
     size, around = _each(window, rank, "window"), _pairs(pads, rank)
-    steps, gaps = _each(size if strides is None else strides, rank, "strides"), _each(dilations, rank, "dilations")
+    steps, gaps = (
+        _each(size if strides is None else strides, rank, "strides"),
+        _each(dilations, rank, "dilations"),
+    )
     total = window_reduce("sum", x, size, steps, around, gaps)
     inside = ((0, 0),) * rank
     return divide(total, window_counts(x, size, steps, around, gaps, around if count_pads else inside))
 
 
 def window_counts(
-    x: Array, window: Sequence[int], strides: Sequence[int], pads: Pads, dilations: Sequence[int], counted: Pads
+    x: Array,
+    window: Sequence[int],
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    counted: Pads,
 ) -> Array:
     """How many elements each window of a mean has, as an array that broadcasts over the windows of `x`.
 
-    `counted` is how much of the padding counts.  The count is a product over the axes; an axis where every window is
-    whole contributes its window size, any other a sum over windows of ones.
+    `counted` is how much of the padding counts.  The count is a product over the axes; an axis where every
+    window is whole contributes its window size, any other a sum over windows of ones.
     """
     model, whole, factors = x.model, 1, []
     for axis, size in enumerate(x.shape[1:-1]):
@@ -250,7 +259,7 @@ def window_counts(
     return result
 
 
-# ------------------------------------------------------------------------------------------- lookup and attention
+# ------------------------------------------------------------------------------------- lookup and attention
 @call
 def embedding(table: Any, indices: Array) -> Array:
     """Rows of a table [rows, width] by index: shape indices.shape + [width]."""
@@ -261,8 +270,8 @@ def embedding(table: Any, indices: Array) -> Array:
 def attention(q: Array, k: Array, v: Array, mask: Any = None, scale: float | None = None) -> Array:
     """softmax(q kᵀ * scale + mask) v over the last two axes.
 
-    q [..., n, width], k [..., m, width], v [..., m, out]; `mask` is added, or selects where it is bool; the scale is
-    1/sqrt(width) unless given.
+    q [..., n, width], k [..., m, width], v [..., m, out]; `mask` is added, or selects where it is bool; the
+    scale is 1/sqrt(width) unless given.
     """
     width = q.shape[-1]
     if scale is None:

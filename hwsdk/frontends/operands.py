@@ -1,7 +1,7 @@
 """How operands meet: lifting to Arrays, equal dtypes, broadcasting; and the edge where errors name the call.
 
-Design choice: the graph has no implicit broadcasting and no promotion, so both end here.  Dtypes must agree, except that
-Python numbers take the dtype of what they meet.
+Design choice: the graph has no implicit broadcasting and no promotion, so both end here.  Dtypes must agree,
+except that Python numbers take the dtype of what they meet.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from hwsdk.graph.scalar import convert
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
 
 def model_of(*operands: Any) -> Model:
     """The model of the first Array among the operands."""
@@ -120,7 +121,10 @@ def cast_to(array: Array, name: str) -> Array:
 
 
 def call(function: Callable[P, R]) -> Callable[P, R]:
-    """Wraps a public function so that its errors begin with the call: name and operands.  Inner calls add nothing."""
+    """Wraps a public function so that its errors begin with the call: name and operands.
+
+    Inner calls add nothing.
+    """
     name = function.__name__.strip("_")
 
     @functools.wraps(function)

@@ -1,6 +1,7 @@
 """NumPy's functions that gather, sort, reduce and multiply matrices.
 
-Design choice: these names shadow Python's own `sum`, `max`, `any`; inside this module Python's are `builtins.max` and so on.
+Design choice: these names shadow Python's own `sum`, `max`, `any`; inside this module Python's are
+`builtins.max` and so on.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from hwsdk.graph.dims import Dim
 Axes = int | Sequence[int] | None
 
 
-# ------------------------------------------------------------------------------------------------- gather, sort
+# --------------------------------------------------------------------------------------------- gather, sort
 @call
 def take(x: Array, indices: Any, axis: int = 0) -> Array:
-    """Entries of one axis: shape x.shape[:axis] + indices.shape + x.shape[axis+1:]; negative indices count from the end."""
+    """Entries of one axis: shape x.shape[:axis] + indices.shape + x.shape[axis+1:].
+
+    Negative indices count from the end.
+    """
     places = x.model.lift(indices)
     return x.model.emit("gather", (x, places), axis=shapes.axis_of(axis, x.ndim))
 
@@ -57,11 +61,16 @@ def top_k(x: Array, k: Dim, axis: int = -1, largest: bool = True) -> tuple[Array
 def cumsum(x: Array, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
     """Running sum along an axis."""
     return x.model.emit(
-        "cumulative", (x,), kind="sum", axis=shapes.axis_of(axis, x.ndim), exclusive=exclusive, reverse=reverse
+        "cumulative",
+        (x,),
+        kind="sum",
+        axis=shapes.axis_of(axis, x.ndim),
+        exclusive=exclusive,
+        reverse=reverse,
     )
 
 
-# ------------------------------------------------------------------------------------------------------ reductions
+# ----------------------------------------------------------------------------------------------- reductions
 def reduce(kind: str, x: Array, axis: Axes, keepdims: bool) -> Array:
     """One reduction; over no axes it is the identity."""
     axes = shapes.axes_of(axis, x.ndim)
@@ -138,7 +147,7 @@ def var(x: Array, axis: Axes = None, keepdims: bool = False) -> Array:
     return mean(binary("mul", centred, centred), axes, keepdims)
 
 
-# -------------------------------------------------------------------------------------------------------- products
+# ------------------------------------------------------------------------------------------------- products
 @call
 def matmul(a: Any, b: Any) -> Array:
     """Matrix product of the last two axes, NumPy's rules for vectors and for broadcasting the leading axes."""
@@ -149,9 +158,11 @@ def matmul(a: Any, b: Any) -> Array:
     if not left.ndim or not right.ndim:
         raise GraphError(f"a scalar in a matrix product: {left!r} and {right!r}")
     contract = ((left.ndim - 1, builtins.max(right.ndim - 2, 0)),)
-    if left.ndim <= 2 and right.ndim <= 2 or right.ndim <= 2:
+    if (left.ndim <= 2 and right.ndim <= 2) or right.ndim <= 2:
         return dot(left, right, (), contract)
-    lead = shapes.broadcast([left.shape[:-2], right.shape[:-2]], model.constraints, "leading dims of a matrix product")
+    lead = shapes.broadcast(
+        [left.shape[:-2], right.shape[:-2]], model.constraints, "leading dims of a matrix product"
+    )
     if left.ndim == 1:
         left, contract = broadcast_to(left, (*lead, left.shape[0])), ((len(lead), len(lead)),)
     else:
@@ -161,7 +172,11 @@ def matmul(a: Any, b: Any) -> Array:
 
 
 def dot(
-    a: Array, b: Array, batch: Sequence[tuple[int, int]], contract: Sequence[tuple[int, int]], out: str | None = None
+    a: Array,
+    b: Array,
+    batch: Sequence[tuple[int, int]],
+    contract: Sequence[tuple[int, int]],
+    out: str | None = None,
 ) -> Array:
     """The general product: axes of `batch` and `contract` are (axis of a, axis of b).
 
@@ -169,7 +184,17 @@ def dot(
     """
     for i, j in (*batch, *contract):
         shapes.equal(a.shape[i], b.shape[j], a.model.constraints, "inner dims of a product")
-    return a.model.emit("dot_general", (a, b), batch=tuple(batch), contract=tuple(contract), dtype=out or a.dtype)
+    if a.ndim == len(contract) and b.ndim == len(contract):  # a scalar: keep an axis of 1 through the product
+        from hwsdk.frontends.shaping import to_shape
+
+        moved = tuple((i + 1, j) for i, j in contract)
+        wide = a.model.emit(
+            "dot_general", (to_shape(a, (1, *a.shape)), b), contract=moved, dtype=out or a.dtype
+        )
+        return to_shape(wide, ())
+    return a.model.emit(
+        "dot_general", (a, b), batch=tuple(batch), contract=tuple(contract), dtype=out or a.dtype
+    )
 
 
 @call

@@ -1,8 +1,8 @@
 """Shape rules that every frontend needs: broadcasting, reshape targets, slice bounds, window sizes.
 
-Design choice: pure functions from dims and constraints to dims.  Two symbolic dims that an operation needs to be
-equal are recorded as equal (`Constraints.unify`); only a dim that is the integer 1 is broadcast, so that one graph has one
-meaning for all sizes.
+Design choice: pure functions from dims and constraints to dims.  Two symbolic dims that an operation needs to
+be equal are recorded as equal (`Constraints.unify`); only a dim that is the integer 1 is broadcast, so that
+one graph has one meaning for all sizes.
 """
 
 from __future__ import annotations
@@ -66,13 +66,17 @@ def equal(a: Dim, b: Dim, constraints: Constraints, reason: str) -> Dim:
 
 
 def _narrow(size: Dim, extreme: Dim, constraints: Constraints) -> None:
-    """n = min(n, x) says x - n >= 0, which is worth more than an equation (and so for max)."""
-    atom = d.single_atom(extreme)
-    if isinstance(atom, d.Op) and atom.name in ("min", "max") and size in atom.args:
-        for other in atom.args:
-            if other != size:
-                gap = other - size if atom.name == "min" else size - other
-                constraints.nonnegative(gap, f"{size} is used as {extreme}")
+    """n = min(n, 512) says n <= 512, which as a range is worth more than as an equation (and so for max)."""
+    atom, symbol = d.single_atom(extreme), d.single_atom(size)
+    if not isinstance(atom, d.Op) or atom.name not in ("min", "max") or size not in atom.args:
+        return
+    for other in atom.args:
+        if isinstance(other, int) and isinstance(symbol, d.Symbol):
+            low, high = (0, other) if atom.name == "min" else (other, None)
+            constraints.declare(symbol.name, low, high)
+        elif other != size:
+            gap = other - size if atom.name == "min" else size - other
+            constraints.nonnegative(gap, f"{size} is used as {extreme}")
 
 
 def broadcast(shapes: Sequence[Sequence[Dim]], constraints: Constraints, reason: str) -> Shape:
@@ -102,14 +106,17 @@ def reshaped(
     if free:
         wanted[free[0]] = _missing(shape, [s for s in wanted if s != -1], constraints)
     elif all(isinstance(s, int) for s in (*shape, *wanted)):
-        have, want = prod(shape), prod(wanted)  # type: ignore[type-var]
+        have, want = prod(shape), prod(wanted)
         if have != want:
             raise GraphError(f"reshape of {text(shape)} ({have} elements) to {text(wanted)} ({want})")
     return tuple(constraints.simplify(s) for s in wanted)
 
 
 def _missing(shape: Sequence[Dim], others: Sequence[Dim], constraints: Constraints) -> Dim:
-    """The one dim that makes the products equal.  Equal factors cancel first, so that no size of 0 is divided by."""
+    """The one dim that makes the products equal.
+
+    Equal factors cancel first, so that no size of 0 is divided by.
+    """
     have = [constraints.simplify(s) for s in shape]
     left: list[Dim] = []
     for size in (constraints.simplify(s) for s in others):
@@ -147,14 +154,18 @@ def slice_bounds(
 ) -> tuple[Dim, Dim]:
     """Start and limit of a Python slice over an axis, clamped.
 
-    For a negative step they count from the axis's last element downwards: the caller reverses the axis first and slices
-    with the positive step.
+    For a negative step they count from the axis's last element downwards: the caller reverses the axis first
+    and slices with the positive step.
     """
     if step == 0:
         raise GraphError("the step of a slice is 0")
     if step < 0:
         first = size - 1 if start is None else _bound(start, size, constraints)
-        last: Dim = -1 if stop is None or (isinstance(stop, int) and stop <= -_FAR) else _bound(stop, size, constraints)
+        last: Dim = (
+            -1
+            if stop is None or (isinstance(stop, int) and stop <= -_FAR)
+            else _bound(stop, size, constraints)
+        )
         low = clamped(size - 1 - first, 0, size, constraints)
         return low, constraints.simplify(d.maximum(low, clamped(size - 1 - last, 0, size, constraints)))
     low = clamped(_bound(start or 0, size, constraints), 0, size, constraints)

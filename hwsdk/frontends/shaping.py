@@ -1,7 +1,7 @@
 """NumPy's functions that make arrays and move their elements: reshape, transpose, concatenate, pad, indexing.
 
-Design choice: names, argument order and defaults are NumPy's; a size or a bound may be a symbolic dim anywhere.
-Constants are reshaped and transposed at once and leave no node.
+Design choice: names, argument order and defaults are NumPy's; a size or a bound may be a symbolic dim
+anywhere. Constants are reshaped and transposed at once and leave no node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hwsdk.graph.dims import Dim, Expr
 Axes = int | Sequence[int] | None
 
 
-# -------------------------------------------------------------------------------------------------- making arrays
+# -------------------------------------------------------------------------------------------- making arrays
 @call
 def full(model: Model, shape: Sequence[Dim], value: float | int | bool, dtype: str = "f32") -> Array:
     """An array of one value."""
@@ -41,11 +41,13 @@ def iota(model: Model, shape: Sequence[Dim], axis: int, dtype: str = "i64") -> A
     return model.emit("iota", (), dtype=dtype, shape=tuple(shape), axis=shapes.axis_of(axis, len(shape)))
 
 
-# --------------------------------------------------------------------------------------------------------- shapes
+# --------------------------------------------------------------------------------------------------- shapes
 @call
 def reshape(x: Array, shape: Sequence[Dim]) -> Array:
     """The same elements in another shape; one entry may be -1."""
-    wanted = shapes.reshaped(x.shape, (shape,) if isinstance(shape, int | Expr) else shape, x.model.constraints)
+    wanted = shapes.reshaped(
+        x.shape, (shape,) if isinstance(shape, int | Expr) else shape, x.model.constraints
+    )
     return to_shape(x, wanted)
 
 
@@ -62,7 +64,11 @@ def to_shape(x: Array, wanted: Sequence[Dim]) -> Array:
 @call
 def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     """Axes in the order `axes`; reversed if None.  out.shape[i] = x.shape[axes[i]]."""
-    order = tuple(reversed(range(x.ndim))) if axes is None else tuple(shapes.axis_of(int(a), x.ndim) for a in axes)
+    order = (
+        tuple(reversed(range(x.ndim)))
+        if axes is None
+        else tuple(shapes.axis_of(int(a), x.ndim) for a in axes)
+    )
     if sorted(order) != list(range(x.ndim)):
         raise GraphError(f"{tuple(axes or ())} is not an order of the {x.ndim} axes of {x!r}")
     if order == tuple(range(x.ndim)):
@@ -190,7 +196,9 @@ def flip(x: Array, axis: Axes = None) -> Array:
 
 
 @call
-def pad(x: Array, widths: Sequence[tuple[Dim, Dim]], mode: str = "constant", value: float | int | bool = 0) -> Array:
+def pad(
+    x: Array, widths: Sequence[tuple[Dim, Dim]], mode: str = "constant", value: float | int | bool = 0
+) -> Array:
     """Padded by `(before, after)` per axis; mode constant, edge, reflect or wrap."""
     if len(widths) != x.ndim:
         raise GraphError(f"{len(widths)} pairs of widths for {x!r}")
@@ -230,7 +238,7 @@ def getitem(x: Array, index: Any) -> Array:
         if isinstance(item, Array):
             if len(plain) > 1 and any(isinstance(i, Array) for i in plain if i is not item):
                 raise GraphError("one index may be an Array; use gather_nd for more")
-            result = take(result, item, axis)
+            result = result.model.emit("gather", (result, item), axis=axis)
             kept += range(axis, axis + item.ndim)
             axis += item.ndim
             continue

@@ -1,7 +1,7 @@
 """ONNX models in: `import_onnx(path)` gives a graph of primitives.
 
-Design choice: the importers of the operators are grouped by family in modules that register themselves in one table; the
-walk over the model knows no operator.
+Design choice: the importers of the operators are grouped by family in modules that register themselves in one
+table; the walk over the model knows no operator.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hwsdk.graph.graph import Graph
 def import_onnx(source: Any, dims: Mapping[str, Dim | str] | None = None) -> Graph:
     """The graph of an ONNX model.
 
-    `source`: a path, the bytes of a model, or a ModelProto.  `dims` says more about its dims: `{"seq": "1..512"}` limits the
-    symbolic dim `seq`, `{"x.0": "batch"}` makes axis 0 of input `x` a symbol, `{"height": "32*h"}` puts an expression in its
-    place, `{"batch": 1}` fixes it.
+    `source`: a path, the bytes of a model, or a ModelProto.  `dims` says more about its dims: `{"seq":
+    "1..512"}` limits the symbolic dim `seq`, `{"x.0": "batch"}` makes axis 0 of input `x` a symbol,
+    `{"height": "32*h"}` puts an expression in its place, `{"batch": 1}` fixes it.
 
-    Raises ModelError for a file that is missing, truncated or malformed and UnsupportedError, with everything listed, for a
-    model that uses what is not supported.
+    Raises ModelError for a file that is missing, truncated or malformed and UnsupportedError, with everything
+    listed, for a model that uses what is not supported.
     """
     from hwsdk.frontends.dim_options import DimOptions
     from hwsdk.frontends.onnx import reader

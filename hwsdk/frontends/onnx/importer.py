@@ -1,14 +1,16 @@
-"""The walk over an ONNX graph: sorts it, refuses what is unsupported, and turns node after node into primitives.
+"""The walk over an ONNX graph: sorts it, refuses what is unsupported, and turns node after node into
+primitives.
 
-For each node the first of these that applies gives its outputs: a shape rule, if all inputs are integers known as
-dims; NumPy at import, if all inputs are small constants; the importer of the operator.
+For each node the first of these that applies gives its outputs: a shape rule, if all inputs are integers
+known as dims; NumPy at import, if all inputs are small constants; the importer of the operator.
 
-Design choice: findings are collected, not thrown.  A node that cannot be imported poisons its outputs, the walk goes on, and one
-error at the end lists everything that the model asks for and does not get.
+Design choice: findings are collected, not thrown.  A node that cannot be imported poisons its outputs, the
+walk goes on, and one error at the end lists everything that the model asks for and does not get.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -30,8 +32,8 @@ from hwsdk.graph.interpret import interpret
 
 FOLD_LIMIT = 16384  # elements up to which nodes of constants are computed at import
 MALFORMED = (
-    ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError, ZeroDivisionError, MemoryError,
-    AssertionError, RecursionError,
+    ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError, ZeroDivisionError,
+    MemoryError, AssertionError, RecursionError,
 )  # fmt: skip
 _UNNAMED = frozenset(("", "?", "-1", "None"))
 
@@ -53,7 +55,9 @@ def sorted_nodes(nodes: Sequence[Any], given: Iterable[str], outputs: Sequence[s
     for index, node in enumerate(nodes):
         for name in filter(None, node.output):
             if name in producer or name in known:
-                raise ModelError(f"{describe(node, index)} ({node.op_type}) defines {name!r}, which is defined already")
+                raise ModelError(
+                    f"{describe(node, index)} ({node.op_type}) defines {name!r}, which is defined already"
+                )
             producer[name] = index
     needed: dict[int, list[int]] = {}
     waiting = [(name, "the model's output") for name in outputs]
@@ -121,7 +125,7 @@ class OnnxImporter:
         self.poisoned: set[str] = set()
         self.findings: list[str] = []
 
-    # -------------------------------------------------------------------------------------------------- the whole
+    # --------------------------------------------------------------------------------------------- the whole
     def run(self) -> Graph:
         """The graph; ModelError for a malformed model, UnsupportedError listing all that is unsupported."""
         graph = self.proto.graph
@@ -136,7 +140,9 @@ class OnnxImporter:
         wanted = {i for _, n in nodes for i in (*n.input, *outer_names(n))} | set(outputs)
         for name, tensor in initialisers.items():
             if name in wanted:
-                self._attempt(f"initializer {name!r}", [name], lambda t=tensor, n=name: self._constant(n, t))
+                self._attempt(
+                    f"initializer {name!r}", [name], functools.partial(self._constant, name, tensor)
+                )
         for index, node in nodes:
             self._import_node(node, index)
         self._stop_if_unsupported()
@@ -148,7 +154,7 @@ class OnnxImporter:
         """Lists all operators without importer at once."""
         for index, node in nodes:
             domain = "" if node.domain == "ai.onnx" else node.domain
-            if (domain, node.op_type) not in IMPORTERS:
+            if (domain, node.op_type) not in IMPORTERS and kind_of(node) != "If":
                 self.findings.append(f"{describe(node, index)}: operator {kind_of(node)}")
         self._stop_if_unsupported()
 
@@ -171,7 +177,7 @@ class OnnxImporter:
         except MALFORMED as error:
             raise ModelError(f"{what}: malformed ({type(error).__name__}: {error})") from error
 
-    # ---------------------------------------------------------------------------------------- inputs and constants
+    # ---------------------------------------------------------------------------------- inputs and constants
     def _add_inputs(self, inputs: Sequence[Any]) -> None:
         names = {dim.dim_param for v in inputs for dim in v.type.tensor_type.shape.dim}
         taken = {_symbol_name(n) for n in names if n not in _UNNAMED}
@@ -180,7 +186,9 @@ class OnnxImporter:
         axes: list[tuple[str, int, Dim, tuple[str, ...]]] = []
         for value in inputs:
             if not value.type.HasField("tensor_type"):
-                raise UnsupportedError(f"input {value.name!r} is not a tensor (sequences, maps and optionals are unsupported)")
+                raise UnsupportedError(
+                    f"input {value.name!r} is not a tensor (sequences, maps and optionals are unsupported)"
+                )
             if not value.type.tensor_type.HasField("shape"):
                 raise UnsupportedError(f"input {value.name!r} has no shape: its rank must be known")
             sizes = []
@@ -213,18 +221,36 @@ class OnnxImporter:
         array = reader.to_array(tensor, self.folder, f"initializer {name!r}")
         self.tensors[name] = Tensor(name, Array(self.model, constant=array, name=name))
 
-    # ------------------------------------------------------------------------------------------------------- nodes
+    # ------------------------------------------------------------------------------------------------- nodes
     def _import_node(self, node: Any, index: int) -> None:
         outputs = list(node.output)
         if any(i in self.poisoned for i in (*node.input, *outer_names(node))):
             self.poisoned.update(outputs)
             return
         what = f"{describe(node, index)} ({kind_of(node)})"
-        self._attempt(what, outputs, lambda: self._bind(node, index, what))
+        self._attempt(what, outputs, lambda: self._bind(node, index))
 
-    def _bind(self, node: Any, index: int, what: str) -> None:
-        view = self.view(node, index)
-        results = self._evaluate(view)
+    def _branch(self, node: Any, index: int) -> list[Tensor]:
+        """If: the branch that is taken, when the condition is known at import."""
+        known = self.tensors[node.input[0]].known()
+        if known is None or known.size != 1 or not isinstance(taken := known.reshape(-1)[0], int):
+            raise UnsupportedError("the condition depends on data")
+        graphs = {a.name: a.g for a in node.attribute}
+        graph = graphs["then_branch" if taken else "else_branch"]
+        for tensor in graph.initializer:
+            self._constant(tensor.name, tensor)
+        outputs = [o.name for o in graph.output]
+        nodes = sorted_nodes(graph.node, self.tensors, outputs)
+        self._report_missing(nodes)
+        for position, inner in nodes:
+            self._import_node(inner, position)
+        self._stop_if_unsupported()
+        return [self.tensors[name] for name in outputs]
+
+    def _bind(self, node: Any, index: int) -> None:
+        results = (
+            self._branch(node, index) if kind_of(node) == "If" else self._evaluate(self.view(node, index))
+        )
         if len(results) < len([o for o in node.output if o]):
             raise UnsupportedError(f"output {node.output[len(results)]!r} is not computed")
         for name, result in zip(node.output, results, strict=False):
@@ -244,9 +270,15 @@ class OnnxImporter:
                 attributes[key] = reader.to_array(value, self.folder, f"attribute {key!r}")
         inputs = [self.tensors[i] if i else None for i in node.input]
         return Node(
-            _plain(node.name) or f"{node.op_type}_{index}", node.op_type, domain, self.versions.get(domain, 1),
-            self.model, inputs, list(node.output), attributes,
-        )  # fmt: skip
+            name=_plain(node.name) or f"{node.op_type}_{index}",
+            op=node.op_type,
+            domain=domain,
+            version=self.versions.get(domain, 1),
+            model=self.model,
+            inputs=inputs,
+            outputs=list(node.output),
+            attributes=attributes,
+        )
 
     def _evaluate(self, node: Node) -> list[Array | Tensor]:
         found = self._as_dims(node)
@@ -305,7 +337,7 @@ def _dims_dtype(node: Node) -> str:
     if node.op in _BOOLEAN:
         return "bool"
     if node.op == "Cast":
-        return reader.DTYPE_OF[node.int("to")]
+        return reader.DTYPE_OF[node.integer("to")]
     like = node.tensor(1 if node.op == "Where" else 0)
     return like.dtype if like.array is None else like.array.dtype
 

@@ -1,7 +1,8 @@
-"""What an operator's importer sees: its inputs as Arrays, constants or dims, its attributes, and the table of importers.
+"""What an operator's importer sees: its inputs as Arrays, constants or dims, its attributes, and the table of
+importers.
 
-Design choice: one importer per operator, found in one table; versions of an operator differ inside it by `node.version`.
-An importer returns Arrays; it never sees protobuf.
+Design choice: one importer per operator, found in one table; versions of an operator differ inside it by
+`node.version`. An importer returns Arrays; it never sees protobuf.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ Dims = np.ndarray[Any, np.dtype[np.object_]]
 
 @dataclass
 class Tensor:
-    """A value of the ONNX graph: data, or integers that are known as dims and become data only when data is asked for."""
+    """A value of the ONNX graph: data, or integers that are known as dims and become data only when data is
+    asked for.
+    """
 
     name: str
     array: Array | None = None
@@ -92,7 +95,7 @@ class Node:
     outputs: list[str]
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    # ------------------------------------------------------------------------------------------------------- inputs
+    # ------------------------------------------------------------------------------------------------ inputs
     def has(self, index: int) -> bool:
         """Is the optional input there?"""
         return index < len(self.inputs) and self.inputs[index] is not None
@@ -136,7 +139,8 @@ class Node:
         found = self.tensor(index).known()
         if found is None:
             raise UnsupportedError(
-                f"{what} ({self.tensor(index).name!r}) depends on data; it must follow from constants and shapes"
+                f"{what} ({self.tensor(index).name!r}) depends on data; it must follow "
+                "from constants and shapes"
             )
         return [as_dim(v) for v in found.reshape(-1)]
 
@@ -147,7 +151,7 @@ class Node:
             raise ModelError(f"{what} has {len(found)} elements instead of 1")
         return found[0]
 
-    # --------------------------------------------------------------------------------------------------- attributes
+    # -------------------------------------------------------------------------------------------- attributes
     def _attribute(self, name: str, default: Any, kinds: tuple[type, ...], kind: str) -> Any:
         value = self.attributes.get(name, default)
         if value is None and default is None and name not in self.attributes:
@@ -162,11 +166,11 @@ class Node:
             raise ModelError(f"attribute {name!r} is missing")
         return self.attributes[name]
 
-    def int(self, name: str, default: Any = None) -> Any:
+    def integer(self, name: str, default: Any = None) -> Any:
         """An integer attribute."""
         return self._attribute(name, default, (int,), "an integer")
 
-    def float(self, name: str, default: Any = None) -> Any:
+    def real(self, name: str, default: Any = None) -> Any:
         """A float attribute."""
         return self._attribute(name, default, (float, int), "a number")
 
@@ -183,11 +187,11 @@ class Node:
             raise ModelError(f"attribute {name!r} is not a list of integers")
         return tuple(value)
 
-    def axes(self, index: int, name: str = "axes") -> tuple[Any, ...] | None:
+    def axes(self, index: int, name: str = "axes") -> tuple[int, ...] | None:
         """Axes from an input (new versions) or an attribute (old ones); None if there are none."""
         if self.has(index):
             return tuple(constant_int(v, "an axis") for v in self.dims(index, "the axes"))
-        found: tuple[Any, ...] | None = self.ints(name)
+        found: tuple[int, ...] | None = self.ints(name)
         return found
 
 

@@ -1,11 +1,13 @@
 """From a path or bytes to a checked ModelProto, and from its tensors to NumPy arrays.
 
-Design choice: this is the one module that touches the `onnx` package and the file system, so everything that can be wrong
-with a file (missing, truncated, not a model, external data gone, element type unknown) becomes a ModelError here.
+Design choice: this is the one module that touches the `onnx` package and the file system, so everything that
+can be wrong with a file (missing, truncated, not a model, external data gone, element type unknown) becomes a
+ModelError here.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,9 @@ OLDEST_OPSET = 7
 
 # Element types of ONNX by their number; what is missing here (strings, complex numbers, …) is not supported.
 DTYPE_OF = {
-    1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64", 12: "u32",
-    13: "u64", 16: "bf16", 17: "f8e4m3", 19: "f8e5m2", 21: "u4", 22: "i4", 23: "f4e2m1", 24: "f8e8m0",
+    1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64",
+    12: "u32", 13: "u64", 16: "bf16", 17: "f8e4m3", 19: "f8e5m2", 21: "u4", 22: "i4", 23: "f4e2m1",
+    24: "f8e8m0",
 }  # fmt: skip
 
 
@@ -28,6 +31,10 @@ def onnx_package() -> Any:
     """The `onnx` package; ModelError that says how to install it if it is missing."""
     try:
         import onnx
+        import onnx.external_data_helper
+        import onnx.inliner
+        import onnx.numpy_helper
+        import onnx.shape_inference
     except ImportError as error:
         raise ModelError(MISSING_PACKAGE) from error
     return onnx
@@ -61,15 +68,14 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
 
 
 def _parsed(data: bytes, what: str) -> Any:
-    from google.protobuf.message import DecodeError
-
     onnx = onnx_package()
+    undecodable = importlib.import_module("google.protobuf.message").DecodeError
     if not data:
         raise ModelError(f"{what}: empty, not an ONNX model")
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-    except (DecodeError, RuntimeError, ValueError) as error:
+    except (undecodable, RuntimeError, ValueError) as error:
         raise ModelError(f"{what}: truncated or not an ONNX model ({str(error).strip()})") from error
     return _checked(model, what)
 
@@ -90,11 +96,16 @@ def _checked(model: Any, what: str) -> Any:
 
 def opsets(model: Any) -> dict[str, int]:
     """Version of the operator set by domain; the default domain is ''."""
-    return {"" if e.domain == "ai.onnx" else e.domain: e.version for e in model.opset_import} or {"": OLDEST_OPSET}
+    return {"" if e.domain == "ai.onnx" else e.domain: e.version for e in model.opset_import} or {
+        "": OLDEST_OPSET
+    }
 
 
 def to_array(tensor: Any, folder: Path | None, what: str) -> np.ndarray[Any, Any]:
-    """The NumPy array of a TensorProto; ModelError naming `what` when its data is missing or does not fit its shape."""
+    """The NumPy array of a TensorProto.
+
+    ModelError naming `what` when its data is missing or does not fit its shape.
+    """
     onnx = onnx_package()
     dtype_name(tensor.data_type, what)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -111,7 +122,9 @@ def _with_external_data(tensor: Any, folder: Path | None, what: str) -> Any:
     onnx = onnx_package()
     place = {e.key: e.value for e in tensor.external_data}.get("location", "?")
     if folder is None:
-        raise ModelError(f"{what} has its data in the file {place!r}; give the model as a path, so that it can be found")
+        raise ModelError(
+            f"{what} has its data in the file {place!r}; give the model as a path, so that it can be found"
+        )
     loaded = onnx.TensorProto()
     loaded.CopyFrom(tensor)
     try:

@@ -1,10 +1,10 @@
 """Integers that describe shapes, followed through the ONNX graph as dims instead of data.
 
-Exporters compute reshape targets with nodes (Shape, Gather, Concat, Mul, …).  Each rule here does what such a node
-does, on object arrays of dims; a rule that cannot say gives None and the node is imported as data.
+Exporters compute reshape targets with nodes (Shape, Gather, Concat, Mul, …).  Each rule here does what such a
+node does, on object arrays of dims; a rule that cannot say gives None and the node is imported as data.
 
-Design choice: most rules are the NumPy function itself, since NumPy moves objects as well as numbers; arithmetic and
-comparisons are those of dims, decided by ranges where they can be.
+Design choice: most rules are the NumPy function itself, since NumPy moves objects as well as numbers;
+arithmetic and comparisons are those of dims, decided by ranges where they can be.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from hwsdk.frontends import shapes
 from hwsdk.frontends.onnx.node import SHAPE_VALUE_LIMIT, Dims, Node, as_dim, object_array
 from hwsdk.graph import dims as d
 from hwsdk.graph.constraints import Constraints
@@ -44,7 +43,7 @@ def each(function: Callable[..., Any], *arrays: Dims) -> Dims:
     return object_array(values, together[0].shape)
 
 
-# ------------------------------------------------------------------------------------------------------ arithmetic
+# ----------------------------------------------------------------------------------------------- arithmetic
 def _decided(condition: Dim, constraints: Constraints) -> Dim:
     return constraints.simplify(condition)
 
@@ -84,7 +83,7 @@ def _div(node: Node, a: Dims, b: Dims) -> Dims | None:
 
 @rule("Mod")
 def _mod(node: Node, a: Dims, b: Dims) -> Dims | None:
-    if node.int("fmod", 0) or any(isinstance(y, int) and y == 0 for y in b.reshape(-1)):
+    if node.integer("fmod", 0) or any(isinstance(y, int) and y == 0 for y in b.reshape(-1)):
         return None
     return each(d.mod, a, b)
 
@@ -101,12 +100,16 @@ def _abs(node: Node, a: Dims) -> Dims:
 
 @rule("Min")
 def _min(node: Node, *arrays: Dims) -> Dims:
-    return reduce(lambda a, b: each(lambda x, y: node.model.constraints.simplify(d.minimum(x, y)), a, b), arrays)
+    return reduce(
+        lambda a, b: each(lambda x, y: node.model.constraints.simplify(d.minimum(x, y)), a, b), arrays
+    )
 
 
 @rule("Max")
 def _max(node: Node, *arrays: Dims) -> Dims:
-    return reduce(lambda a, b: each(lambda x, y: node.model.constraints.simplify(d.maximum(x, y)), a, b), arrays)
+    return reduce(
+        lambda a, b: each(lambda x, y: node.model.constraints.simplify(d.maximum(x, y)), a, b), arrays
+    )
 
 
 @rule("Sum")
@@ -144,12 +147,14 @@ def _or(node: Node, a: Dims, b: Dims) -> Dims:
 
 @rule("Where")
 def _where(node: Node, condition: Dims, a: Dims, b: Dims) -> Dims:
-    return each(lambda c, x, y: (x if c else y) if isinstance(c, int) else c * x + (1 - c) * y, condition, a, b)
+    return each(
+        lambda c, x, y: (x if c else y) if isinstance(c, int) else c * x + (1 - c) * y, condition, a, b
+    )
 
 
 @rule("Cast")
 def _cast(node: Node, a: Dims) -> Dims | None:
-    target = node.int("to")
+    target = node.integer("to")
     if target in (6, 7, 12, 13):
         return a
     if target == 9:
@@ -157,7 +162,7 @@ def _cast(node: Node, a: Dims) -> Dims | None:
     return None
 
 
-# ------------------------------------------------------------------------------------------------------ movement
+# ------------------------------------------------------------------------------------------------- movement
 @rule("Identity")
 def _identity(node: Node, a: Dims) -> Dims:
     return a
@@ -166,12 +171,12 @@ def _identity(node: Node, a: Dims) -> Dims:
 @rule("Gather")
 def _gather(node: Node, a: Dims, indices: Dims) -> Dims | None:
     where = _numbers(indices)
-    return None if where is None else _objects(np.take(a, where, axis=node.int("axis", 0)))
+    return None if where is None else _objects(np.take(a, where, axis=node.integer("axis", 0)))
 
 
 @rule("Concat")
 def _concat(node: Node, *arrays: Dims) -> Dims:
-    return np.concatenate(arrays, axis=node.int("axis", 0))
+    return np.concatenate(arrays, axis=node.integer("axis", 0))
 
 
 @rule("Slice")
@@ -183,7 +188,8 @@ def _slice(node: Node, a: Dims, *bounds: Dims | None) -> Dims | None:
         starts, ends, axes, steps = found
     else:
         starts, ends, axes, steps = (node.ints(n) for n in ("starts", "ends", "axes", "none"))
-    assert starts is not None and ends is not None
+    if starts is None or ends is None:
+        return None
     index = [slice(None)] * a.ndim
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         step = 1 if steps is None else int(steps[i])
@@ -194,7 +200,7 @@ def _slice(node: Node, a: Dims, *bounds: Dims | None) -> Dims | None:
 
 @rule("Split")
 def _split(node: Node, a: Dims, sizes: Dims | None = None) -> list[Dims] | None:
-    axis = node.int("axis", 0)
+    axis = node.integer("axis", 0)
     lengths = node.ints("split") if sizes is None else _numbers(sizes)
     if lengths is None:
         parts = len(node.outputs)
@@ -223,13 +229,17 @@ def _reshape(node: Node, a: Dims, target: Dims) -> Dims | None:
     wanted = _numbers(target)
     if wanted is None:
         return None
-    return a.reshape([a.shape[i] if v == 0 and not node.int("allowzero", 0) else v for i, v in enumerate(wanted)])
+    return a.reshape(
+        [a.shape[i] if v == 0 and not node.integer("allowzero", 0) else v for i, v in enumerate(wanted)]
+    )
 
 
 @rule("Flatten")
 def _flatten(node: Node, a: Dims) -> Dims:
-    axis = node.int("axis", 1)
-    return a.reshape(int(np.prod(a.shape[:axis])), -1) if a.size else a.reshape(int(np.prod(a.shape[:axis])), 0)
+    axis = node.integer("axis", 1)
+    return (
+        a.reshape(int(np.prod(a.shape[:axis])), -1) if a.size else a.reshape(int(np.prod(a.shape[:axis])), 0)
+    )
 
 
 @rule("Transpose")
@@ -240,7 +250,11 @@ def _transpose(node: Node, a: Dims) -> Dims:
 @rule("Expand")
 def _expand(node: Node, a: Dims, target: Dims) -> Dims | None:
     wanted = _numbers(target)
-    return None if wanted is None else _small(np.broadcast_shapes(a.shape, tuple(wanted)), lambda s: np.broadcast_to(a, s))
+    return (
+        None
+        if wanted is None
+        else _small(np.broadcast_shapes(a.shape, tuple(wanted)), lambda s: np.broadcast_to(a, s))
+    )
 
 
 @rule("Tile")
@@ -294,7 +308,7 @@ def _reduced(
     if not whole or (start is None and not a.size) or (axes is not None and not axes.size):
         return None
     values = list(a.reshape(-1)) if start is None else [start, *a.reshape(-1)]
-    return object_array([reduce(function, values)], (1,) * a.ndim if node.int("keepdims", 1) else ())
+    return object_array([reduce(function, values)], (1,) * a.ndim if node.integer("keepdims", 1) else ())
 
 
 @rule("ScatterElements", "ScatterND")
@@ -308,7 +322,7 @@ def _scatter(node: Node, a: Dims, indices: Dims, updates: Dims) -> Dims | None:
     return result
 
 
-# ---------------------------------------------------------------------------------------------------- what they share
+# ------------------------------------------------------------------------------------------ what they share
 def _numbers(a: Dims | None) -> np.ndarray[Any, np.dtype[np.int64]] | None:
     """An object array as integers, if no symbol is in it."""
     if a is None or any(isinstance(v, Expr) for v in a.reshape(-1)):
@@ -328,7 +342,7 @@ def _small(shape: tuple[int, ...], make: Callable[[tuple[int, ...]], Dims]) -> D
 def shape_of(node: Node) -> Dims:
     """The Shape operator, with its start and end."""
     sizes = node.x(0).shape
-    start, end = node.int("start", 0), node.int("end", len(sizes))
+    start, end = node.integer("start", 0), node.integer("end", len(sizes))
     wanted = sizes[slice(start, end)]
     return object_array([node.model.constraints.simplify(s) for s in wanted], (len(wanted),))
 
@@ -337,6 +351,3 @@ def scaled_size(size: Dim, scale: float, constraints: Constraints) -> Dim:
     """floor(size * scale), exactly."""
     ratio = Fraction(scale)
     return constraints.simplify(d.floordiv(size * ratio.numerator, ratio.denominator))
-
-
-_ = shapes

@@ -7,11 +7,22 @@ from __future__ import annotations
 
 from hwsdk.frontends.onnx.node import IMPORTERS
 from hwsdk.frontends.onnx.operators import (
-    activation, contract, elementwise, indexing, layout, machine_learning, make, normalise, pool, quantise, reduction,
-    resize, window,
+    activation,
+    contract,
+    elementwise,
+    indexing,
+    layout,
+    machine_learning,
+    make,
+    normalise,
+    pool,
+    quantise,
+    reduction,
+    resize,
+    window,
 )  # fmt: skip
 
 __all__ = [
-    "IMPORTERS", "activation", "contract", "elementwise", "indexing", "layout", "machine_learning", "make", "normalise",
-    "pool", "quantise", "reduction", "resize", "window",
+    "IMPORTERS", "activation", "contract", "elementwise", "indexing", "layout", "machine_learning", "make",
+    "normalise", "pool", "quantise", "reduction", "resize", "window",
 ]  # fmt: skip

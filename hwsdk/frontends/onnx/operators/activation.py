@@ -40,7 +40,7 @@ def _softsign(node: Node) -> Array:
 @importer("LeakyRelu")
 def _leaky_relu(node: Node) -> Array:
     x = node.x()
-    return select(binary("lt", x, 0.0), binary("mul", x, node.float("alpha", 0.01)), x)
+    return select(binary("lt", x, 0.0), binary("mul", x, node.real("alpha", 0.01)), x)
 
 
 @importer("PRelu")
@@ -52,7 +52,7 @@ def _prelu(node: Node) -> Array:
 @importer("ThresholdedRelu")
 def _thresholded_relu(node: Node) -> Array:
     x = node.x()
-    return select(binary("gt", x, node.float("alpha", 1.0)), x, 0.0)
+    return select(binary("gt", x, node.real("alpha", 1.0)), x, 0.0)
 
 
 def _exponential(x: Array, alpha: float) -> Array:
@@ -62,26 +62,26 @@ def _exponential(x: Array, alpha: float) -> Array:
 @importer("Elu")
 def _elu(node: Node) -> Array:
     x = node.x()
-    return select(binary("lt", x, 0.0), _exponential(x, node.float("alpha", 1.0)), x)
+    return select(binary("lt", x, 0.0), _exponential(x, node.real("alpha", 1.0)), x)
 
 
 @importer("Selu")
 def _selu(node: Node) -> Array:
     x = node.x()
-    alpha, gamma = node.float("alpha", 1.6732632423543772), node.float("gamma", 1.0507009873554805)
+    alpha, gamma = node.real("alpha", 1.6732632423543772), node.real("gamma", 1.0507009873554805)
     return binary("mul", select(binary("gt", x, 0.0), x, _exponential(x, alpha)), gamma)
 
 
 @importer("Celu")
 def _celu(node: Node) -> Array:
-    x, alpha = node.x(), node.float("alpha", 1.0)
+    x, alpha = node.x(), node.real("alpha", 1.0)
     low = _exponential(binary("div", x, alpha), alpha)
     return binary("add", binary("max", x, 0.0), binary("min", low, 0.0))
 
 
 @importer("HardSigmoid")
 def _hard_sigmoid(node: Node) -> Array:
-    return _ramp(node.x(), node.float("alpha", 0.2), node.float("beta", 0.5))
+    return _ramp(node.x(), node.real("alpha", 0.2), node.real("beta", 0.5))
 
 
 def _ramp(x: Array, alpha: float, beta: float) -> Array:
@@ -101,7 +101,7 @@ def _mish(node: Node) -> Array:
 @importer("Swish")
 def _swish(node: Node) -> Array:
     x = node.x()
-    return binary("mul", x, neural.sigmoid(binary("mul", x, node.float("alpha", 1.0))))
+    return binary("mul", x, neural.sigmoid(binary("mul", x, node.real("alpha", 1.0))))
 
 
 @importer("Gelu")
@@ -122,7 +122,7 @@ def _fast_gelu(node: Node) -> Array:
 
 @importer("Shrink")
 def _shrink(node: Node) -> Array:
-    x, bias, edge = node.x(), node.float("bias", 0.0), node.float("lambd", 0.5)
+    x, bias, edge = node.x(), node.real("bias", 0.0), node.real("lambd", 0.5)
     wide = cast_to(x, "f32") if x.dtype[0] in "iu" else x
     low = select(binary("lt", wide, -edge), binary("add", wide, bias), 0.0)
     return cast_to(select(binary("gt", wide, edge), binary("sub", wide, bias), low), x.dtype)
@@ -132,8 +132,8 @@ def _softmax_axes(node: Node) -> tuple[int, ...]:
     """One axis since version 13; before, all axes from `axis` on."""
     rank = node.x().ndim
     if node.version >= 13:
-        return (shapes.axis_of(node.int("axis", -1), rank),)
-    axis = node.int("axis", 1)
+        return (shapes.axis_of(node.integer("axis", -1), rank),)
+    axis = node.integer("axis", 1)
     if not -rank <= axis <= rank:
         raise ModelError(f"axis {axis} is outside a shape of rank {rank}")
     return tuple(range(axis % rank if axis < rank else rank, rank))

@@ -5,7 +5,6 @@ Design choice: everything becomes dot_general with its axes named, so a transpos
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from hwsdk.errors import ModelError
@@ -27,9 +26,9 @@ def _gemm(node: Node) -> Array:
     a, b = node.x(0), node.x(1)
     if a.ndim != 2 or b.ndim != 2:
         raise ModelError(f"Gemm of {a!r} and {b!r}, which are not matrices")
-    contract = ((0 if node.int("transA", 0) else 1, 1 if node.int("transB", 0) else 0),)
+    contract = ((0 if node.integer("transA", 0) else 1, 1 if node.integer("transB", 0) else 0),)
     result = reducing.dot(a, b, (), contract)
-    alpha, beta = node.float("alpha", 1.0), node.float("beta", 1.0)
+    alpha, beta = node.real("alpha", 1.0), node.real("beta", 1.0)
     if alpha != 1:
         result = _times(result, alpha)
     if node.has(2) and beta != 0:
@@ -42,7 +41,7 @@ def _times(x: Array, factor: float) -> Array:
     return binary("mul", x, factor if x.dtype[0] in "fb" else int(factor))
 
 
-# ---------------------------------------------------------------------------------------------------------- Einsum
+# --------------------------------------------------------------------------------------------------- Einsum
 def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     """Letters of every operand and of the result; the ellipsis becomes digits, aligned at the right."""
     text = equation.replace(" ", "")
@@ -101,7 +100,9 @@ def _pair(a: Array, b: Array, left: str, right: str, keep: set[str]) -> tuple[Ar
     contract = [(left.index(c), right.index(c)) for c in shared if c not in keep]
     result = reducing.dot(a, b, batch, contract)
     letters = [c for c in shared if c in keep]
-    return result, "".join([*letters, *(c for c in left if c not in shared), *(c for c in right if c not in shared)])
+    return result, "".join(
+        [*letters, *(c for c in left if c not in shared), *(c for c in right if c not in shared)]
+    )
 
 
 def _widened(x: Array, axis: int, size: Dim) -> Array:
@@ -110,7 +111,10 @@ def _widened(x: Array, axis: int, size: Dim) -> Array:
 
 @importer("Einsum")
 def _einsum(node: Node) -> Array:
-    """Operands are joined from left to right; what neither the rest nor the result needs is summed on the way."""
+    """Operands are joined from left to right.
+
+    What neither the rest nor the result needs is summed on the way.
+    """
     arrays = node.arrays()
     terms, wanted = _terms(node.required("equation"), [a.ndim for a in arrays])
     pairs = [_diagonal(x, t) for x, t in zip(arrays, terms, strict=True)]
@@ -122,7 +126,7 @@ def _einsum(node: Node) -> Array:
     return shaping.transpose(result, [term.index(c) for c in wanted])
 
 
-# ----------------------------------------------------------------------------------------------- integer products
+# ----------------------------------------------------------------------------------------- integer products
 def _centred(x: Array, zero: Array | None, axis: int | None) -> Array:
     """x - zero in i32; a vector of zeros belongs to `axis`."""
     wide = cast_to(x, "i32")
@@ -145,6 +149,3 @@ def integer_matmul(a: Array, b: Array, a_zero: Array | None, b_zero: Array | Non
 @importer("MatMulInteger")
 def _matmul_integer(node: Node) -> Array:
     return integer_matmul(node.x(0), node.x(1), node.optional(2), node.optional(3))
-
-
-_ = functools

@@ -1,6 +1,7 @@
 """Elementwise operators: arithmetic, comparisons, logic, bits, casts, Where, Clip.
 
-Design choice: operators that are one primitive under broadcasting are rows of a table; only the others have code.
+Design choice: operators that are one primitive under broadcasting are rows of a table; only the others have
+code.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from hwsdk.frontends.onnx.shape_values import shape_of
 from hwsdk.frontends.operands import binary, cast_to, number, select, unary
 
 _UNARY = {
-    "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil",
-    "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "IsNaN": "isnan", "Log": "log",
-    "Not": "not", "Round": "round", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan",
-    "Tanh": "tanh", "Reciprocal": "reciprocal", "Abs": "abs", "Neg": "neg", "BitwiseNot": "bitnot",
+    "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor",
+    "IsNaN": "isnan", "Log": "log", "Not": "not", "Round": "round", "Sign": "sign", "Sin": "sin",
+    "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh", "Reciprocal": "reciprocal", "Abs": "abs",
+    "Neg": "neg", "BitwiseNot": "bitnot",
 }  # fmt: skip
 _BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and", "Or": "or", "Xor": "xor", "Equal": "eq",
-    "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "BitwiseAnd": "and", "BitwiseOr": "or",
-    "BitwiseXor": "xor",
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and", "Or": "or", "Xor": "xor",
+    "Equal": "eq", "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge",
+    "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor",
 }  # fmt: skip
 _VARIADIC = {"Max": "max", "Min": "min", "Sum": "add"}
 
@@ -65,7 +67,10 @@ def _mean(node: Node) -> Array:
 
 @importer("Pow")
 def _pow(node: Node) -> Array:
-    """The result has the base's type; an exponent that is the constant 2 or 0.5 has a primitive of its own."""
+    """The result has the base's type.
+
+    An exponent that is the constant 2 or 0.5 has a primitive of its own.
+    """
     base, exponent = node.x(0), node.x(1)
     fixed = node.constant(1)
     power = number(fixed) if fixed is not None and fixed.size == 1 and fixed.ndim <= base.ndim else None
@@ -81,11 +86,7 @@ def _pow(node: Node) -> Array:
 
 @importer("Mod")
 def _mod(node: Node) -> Array:
-    a, b = node.x(0), node.x(1)
-    fmod = bool(node.int("fmod", 0))
-    if not fmod and dtype(a.dtype).kind == "f":
-        raise ModelError("Mod of floats needs fmod=1")
-    return binary("fmod" if fmod else "mod", a, b)
+    return binary("fmod" if node.integer("fmod", 0) else "mod", node.x(0), node.x(1))
 
 
 @importer("BitShift")
@@ -98,7 +99,7 @@ def _bit_shift(node: Node) -> Array:
 
 @importer("IsInf")
 def _is_inf(node: Node) -> Array:
-    x, positive, negative = node.x(), node.int("detect_positive", 1), node.int("detect_negative", 1)
+    x, positive, negative = node.x(), node.integer("detect_positive", 1), node.integer("detect_negative", 1)
     if positive and negative:
         return unary("isinf", x)
     if not positive and not negative:
@@ -111,8 +112,8 @@ def _clip(node: Node) -> Array:
     """Bounds are attributes before version 11 and optional inputs since."""
     x = node.x()
     if node.version < 11:
-        low: Any = node.float("min")
-        high: Any = node.float("max")
+        low: Any = node.real("min")
+        high: Any = node.real("max")
     else:
         low, high = node.optional(1), node.optional(2)
     if low is not None:
@@ -137,12 +138,30 @@ def _cast_like(node: Node) -> Array:
 
 def _converted(node: Node, x: Array, target: str) -> Array:
     """Floats of 8 bits saturate by default in ONNX, which rounding to nearest does not."""
-    if dtype(target).bits <= 8 and dtype(target).kind == "f" and target != x.dtype and dtype(x.dtype).kind == "f":
-        if node.int("saturate", 1) and target in _LARGEST:
-            limit = _LARGEST[target]
-            wide = cast_to(x, "f32") if dtype(x.dtype).bits < 32 else x
-            x = select(unary("isnan", wide), wide, binary("max", binary("min", wide, limit), -limit))
+    if target == "f8e8m0" and dtype(x.dtype).kind == "f" and x.dtype != target:
+        return _power_of_two(node, x)
+    limit = _LARGEST.get(target)
+    if limit is not None and target != x.dtype and dtype(x.dtype).kind == "f" and node.integer("saturate", 1):
+        wide = cast_to(x, "f32") if dtype(x.dtype).bits < 32 else x
+        x = select(unary("isnan", wide), wide, binary("max", binary("min", wide, limit), -limit))
     return cast_to(x, target)
+
+
+def _power_of_two(node: Node, x: Array) -> Array:
+    """To a bare exponent, from the bits of f32: up, down or to the nearest.
+
+    NaN is 255, and so is infinity unless saturating.
+    """
+    bits = node.model.emit("bitcast", (cast_to(x, "f32"),), dtype="u32")
+    exponent = binary("and", binary("shr", bits, 23), 255)
+    fraction = binary("and", bits, (1 << 23) - 1)
+    least = {"up": 1, "nearest": 1 << 22, "down": 1 << 24}.get(node.text("round_mode", "up"))
+    if least is None:
+        raise ModelError(f"round_mode {node.text('round_mode')!r}")
+    rounded = binary("add", exponent, cast_to(binary("ge", fraction, least), "u32"))
+    limit = 254 if node.integer("saturate", 1) else 255
+    bounded = select(unary("isnan", cast_to(x, "f32")), 255, binary("min", rounded, limit))
+    return node.model.emit("bitcast", (cast_to(bounded, "u8"),), dtype="f8e8m0")
 
 
 _LARGEST = {"f8e4m3": 448.0, "f8e5m2": 57344.0, "f4e2m1": 6.0}

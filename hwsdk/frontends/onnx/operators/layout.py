@@ -1,7 +1,7 @@
 """Operators that move elements: reshape, transpose, slice, concatenate, pad and their kin.
 
-Design choice: sizes and bounds are dims (`node.dims`), so exporters' shape arithmetic becomes expressions here and never
-run-time data.
+Design choice: sizes and bounds are dims (`node.dims`), so exporters' shape arithmetic becomes expressions
+here and never run-time data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hwsdk.errors import ModelError, UnsupportedError
 from hwsdk.frontends import shapes, shaping
 from hwsdk.frontends.arrays import Array
 from hwsdk.frontends.onnx.node import Node, constant_int, importer
-from hwsdk.frontends.operands import broadcast_to, cast_to, number, select
+from hwsdk.frontends.operands import broadcast_to, number, select
 from hwsdk.graph import dims as d
 from hwsdk.graph.dims import Dim
 
@@ -21,13 +21,15 @@ from hwsdk.graph.dims import Dim
 @importer("Reshape")
 def _reshape(node: Node) -> Array:
     x, target = node.x(0), node.dims(1, "the target shape")
-    wanted = shapes.reshaped(x.shape, target, node.model.constraints, zero_copies=not node.int("allowzero", 0))
+    wanted = shapes.reshaped(
+        x.shape, target, node.model.constraints, zero_copies=not node.integer("allowzero", 0)
+    )
     return shaping.to_shape(x, wanted)
 
 
 @importer("Flatten")
 def _flatten(node: Node) -> Array:
-    x, axis = node.x(), node.int("axis", 1)
+    x, axis = node.x(), node.integer("axis", 1)
     if not -x.ndim <= axis <= x.ndim:
         raise ModelError(f"axis {axis} is outside a shape of rank {x.ndim}")
     axis += x.ndim if axis < 0 else 0
@@ -72,10 +74,10 @@ def _concat(node: Node) -> Array:
 def _split(node: Node) -> tuple[Array, ...]:
     """Given sizes, or equal parts where the last may be smaller."""
     x = node.x(0)
-    axis = shapes.axis_of(node.int("axis", 0), x.ndim)
+    axis = shapes.axis_of(node.integer("axis", 0), x.ndim)
     sizes: Sequence[Dim] | None = node.dims(1, "the sizes") if node.has(1) else node.ints("split")
     if sizes is None:
-        parts = node.int("num_outputs") or len(node.outputs)
+        parts = node.integer("num_outputs") or len(node.outputs)
         if parts != len(node.outputs):
             raise ModelError(f"num_outputs is {parts} and there are {len(node.outputs)} outputs")
         sizes = _equal_parts(x.shape[axis], parts, node)
@@ -84,7 +86,7 @@ def _split(node: Node) -> tuple[Array, ...]:
 
 def _equal_parts(size: Dim, parts: int, node: Node) -> list[Dim]:
     constraints = node.model.constraints
-    if isinstance(size, int) or node.int("num_outputs") is not None:
+    if isinstance(size, int) or node.integer("num_outputs") is not None:
         chunk = d.ceildiv(size, parts)
         return [constraints.simplify(d.maximum(d.minimum(chunk, size - i * chunk), 0)) for i in range(parts)]
     chunk = d.floordiv(size, parts)  # before num_outputs, parts had to be equal
@@ -156,19 +158,26 @@ def shapes_axes(axes: Sequence[int] | None, rank: int) -> list[int]:
 
 def _cropped(x: Array, low: list[Dim], high: list[Dim]) -> tuple[Array, list[Dim], list[Dim]]:
     """Negative widths as a slice, and what is left to pad."""
-    crop = [(min(a, 0) if isinstance(a, int) else 0, min(b, 0) if isinstance(b, int) else 0) for a, b in zip(low, high, strict=True)]
+    crop = [
+        (min(a, 0) if isinstance(a, int) else 0, min(b, 0) if isinstance(b, int) else 0)
+        for a, b in zip(low, high, strict=True)
+    ]
     if any(c != (0, 0) for c in crop):
         starts = tuple(-a for a, _ in crop)
         limits = tuple(s + b for s, (_, b) in zip(x.shape, crop, strict=True))
         x = x.model.emit("slice", (x,), starts=starts, limits=limits, strides=(1,) * x.ndim)
-    return x, [a - c for a, (c, _) in zip(low, crop, strict=True)], [b - c for b, (_, c) in zip(high, crop, strict=True)]
+    return (
+        x,
+        [a - c for a, (c, _) in zip(low, crop, strict=True)],
+        [b - c for b, (_, c) in zip(high, crop, strict=True)],
+    )
 
 
 def _padded_with(node: Node, x: Array, widths: list[tuple[Dim, Dim]]) -> Array:
     """Constant padding; a value that is computed at run time is selected through a padded mask."""
     zero: Any = False if x.dtype == "bool" else 0
     if node.version < 11:
-        return shaping.pad(x, widths, value=node.float("value", 0.0))
+        return shaping.pad(x, widths, value=node.real("value", 0.0))
     if not node.has(2):
         return shaping.pad(x, widths, value=zero)
     fixed = node.constant(2)
@@ -201,7 +210,9 @@ def _space_to_depth(node: Node) -> Array:
     small = [d.floordiv(s, block) for s in spatial]
     split = shaping.to_shape(x, (n, c, *(v for s in small for v in (s, block))))
     rank = len(spatial)
-    order = [0, *(3 + 2 * i for i in range(rank)), 1, *(2 + 2 * i for i in range(rank))]
+    blocks, places = (3 + 2 * i for i in range(rank)), (2 + 2 * i for i in range(rank))
+    crd = node.text("mode", "DCR") == "CRD"
+    order = [0, 1, *blocks, *places] if crd else [0, *blocks, 1, *places]
     return shaping.to_shape(shaping.transpose(split, order), (n, c * block**rank, *small))
 
 
@@ -220,6 +231,3 @@ def _center_crop_pad(node: Node) -> Array:
             widths[axis] = (low, wanted - size - low)
             x = shaping.pad(x, widths, value=False if x.dtype == "bool" else 0)
     return x
-
-
-_ = cast_to

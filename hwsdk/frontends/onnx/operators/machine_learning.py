@@ -1,6 +1,7 @@
 """The few operators of the domain ai.onnx.ml that stand in front of networks.
 
-Design choice: only those that are arithmetic on numbers; trees and label encoders are another kind of program.
+Design choice: only those that are arithmetic on numbers; trees and label encoders are another kind of
+program.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _scaler(node: Node) -> Array:
 @importer("Binarizer", domain=_DOMAIN)
 def _binarizer(node: Node) -> Array:
     x = node.x()
-    return cast_to(binary("gt", x, node.float("threshold", 0.0)), x.dtype)
+    return cast_to(binary("gt", x, node.real("threshold", 0.0)), x.dtype)
 
 
 @importer("Normalizer", domain=_DOMAIN)
@@ -52,7 +53,9 @@ def _normalizer(node: Node) -> Array:
 def _linear_regressor(node: Node) -> Array:
     if node.text("post_transform", "NONE") != "NONE":
         raise ModelError(f"post_transform {node.text('post_transform')!r}")
-    targets = node.int("targets", 1)
+    targets = node.integer("targets", 1)
     weights = np.asarray(node.required("coefficients"), np.float32).reshape(targets, -1)
     result = reducing.matmul(cast_to(node.x(), "f32"), weights.T.copy())
-    return binary("add", result, _vector(node, "intercepts", 0.0)) if "intercepts" in node.attributes else result
+    return (
+        binary("add", result, _vector(node, "intercepts", 0.0)) if "intercepts" in node.attributes else result
+    )

@@ -1,6 +1,7 @@
 """Operators that make tensors: constants, ranges, identity matrices, one-hot, triangles.
 
-Design choice: sizes are dims, so nothing here depends on data; what would (a range of run-time numbers) is refused.
+Design choice: sizes are dims, so nothing here depends on data; what would (a range of run-time numbers) is
+refused.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hwsdk.dtypes import dtype, from_numpy
+from hwsdk.dtypes import from_numpy
 from hwsdk.errors import ModelError, UnsupportedError
 from hwsdk.frontends import shapes
 from hwsdk.frontends.arrays import Array
@@ -23,7 +24,13 @@ from hwsdk.graph.dims import Dim
 
 @importer("Constant")
 def _constant(node: Node) -> Array:
-    kinds = {"value": None, "value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+    kinds = {
+        "value": None,
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
     for name, kind in kinds.items():
         if name in node.attributes:
             array = np.asarray(node.attributes[name], kind)
@@ -65,15 +72,17 @@ def _eye_like(node: Node) -> Array:
     x = node.x()
     if x.ndim != 2:
         raise ModelError(f"EyeLike of {x!r}, which is not a matrix")
-    kind = reader.dtype_name(node.int("dtype"), "the type") if node.int("dtype") is not None else x.dtype
+    kind = (
+        reader.dtype_name(node.integer("dtype"), "the type") if node.integer("dtype") is not None else x.dtype
+    )
     rows, columns = (iota(node.model, x.shape, axis) for axis in (0, 1))
-    return cast_to(binary("eq", binary("add", rows, node.int("k", 0)), columns), kind)
+    return cast_to(binary("eq", binary("add", rows, node.integer("k", 0)), columns), kind)
 
 
 @importer("Trilu")
 def _trilu(node: Node) -> Array:
     """Keeps the part of the last two axes above (or below) diagonal k."""
-    x, upper = node.x(0), node.int("upper", 1)
+    x, upper = node.x(0), node.integer("upper", 1)
     rows, columns = (iota(node.model, x.shape, axis) for axis in (x.ndim - 2, x.ndim - 1))
     k: Any = 0
     if node.has(1):
@@ -87,30 +96,37 @@ def _trilu(node: Node) -> Array:
 
 @importer("OneHot")
 def _one_hot(node: Node) -> Array:
-    """values[1] where the index meets its place on the new axis, else values[0]; negative indices count from the end."""
+    """values[1] where the index meets its place on the new axis, else values[0].
+
+    Negative indices count from the end.
+    """
     indices, values = node.x(0), node.x(2)
     known = node.tensor(1).known()
     if known is None and node.constant(1) is not None:  # depth may be a float
         depth: Dim = int(number(node.required_constant(1, "the depth")))
     else:
         depth = node.dim(1, "the depth")
-    axis = shapes.axis_of(node.int("axis", -1), indices.ndim + 1)
+    axis = shapes.axis_of(node.integer("axis", -1), indices.ndim + 1)
     index = cast_to(indices, "i64") if indices.dtype != "i64" else indices
     index = select(binary("lt", index, 0), binary("add", index, depth), index)
     shape = (*index.shape[:axis], depth, *index.shape[axis:])
     hit = binary("eq", iota(node.model, shape, axis), broadcast_to(expand_dims(index, axis), shape))
-    off, on = (to_shape(node.model.emit("slice", (values,), starts=(i,), limits=(i + 1,), strides=(1,)), ()) for i in (0, 1))
+    off, on = (
+        to_shape(node.model.emit("slice", (values,), starts=(i,), limits=(i + 1,), strides=(1,)), ())
+        for i in (0, 1)
+    )
     return select(hit, on, off)
 
 
 @importer("HannWindow", "HammingWindow", "BlackmanWindow")
 def _signal_window(node: Node) -> Array:
     size = node.required_constant(0, "the size").reshape(-1)[0]
-    kind = reader.dtype_name(node.int("output_datatype", 1), "the type")
-    weights = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.0), "BlackmanWindow": (0.42, 0.5, 0.08)}
+    kind = reader.dtype_name(node.integer("output_datatype", 1), "the type")
+    weights = {
+        "HannWindow": (0.5, 0.5, 0.0),
+        "HammingWindow": (25 / 46, 21 / 46, 0.0),
+        "BlackmanWindow": (0.42, 0.5, 0.08),
+    }
     a, b, c = weights[node.op]
-    angle = 2 * np.pi * np.arange(int(size)) / (size if node.int("periodic", 1) else size - 1)
+    angle = 2 * np.pi * np.arange(int(size)) / (size if node.integer("periodic", 1) else size - 1)
     return node.model.constant(a - b * np.cos(angle) + c * np.cos(2 * angle), kind)
-
-
-_ = dtype

@@ -1,18 +1,17 @@
 """Pooling over windows and over the whole image.
 
-Design choice: a pool is one windowed reduction in channels-last form.  A mean is a sum divided by a count, and the count is
-an array only where windows are cut by the border.
+Design choice: a pool is one windowed reduction in channels-last form.  A mean is a sum divided by a count,
+and the count is an array only where windows are cut by the border.
 """
 
 from __future__ import annotations
 
-from hwsdk.dtypes import dtype
 from hwsdk.errors import ModelError, UnsupportedError
-from hwsdk.frontends import neural, reducing, shapes
+from hwsdk.frontends import neural, reducing
 from hwsdk.frontends.arrays import Array
 from hwsdk.frontends.onnx.node import Node, importer
 from hwsdk.frontends.onnx.operators.window import Window, channels_first, channels_last, window_of
-from hwsdk.frontends.operands import binary, cast_to, unary
+from hwsdk.frontends.operands import binary, unary
 from hwsdk.graph import dims as d
 from hwsdk.graph.dims import Dim
 
@@ -27,8 +26,10 @@ def _window(node: Node, x: Array) -> Window:
 
 
 def _rounded_up(node: Node, x: Array, window: Window) -> tuple[tuple[Dim, Dim], ...]:
-    """The pads for ceil_mode: the last window may hang over the end, but must begin inside the input or its padding."""
-    if not node.int("ceil_mode", 0):
+    """The pads for ceil_mode: the last window may hang over the end, but must begin inside the input or its
+    padding.
+    """
+    if not node.integer("ceil_mode", 0):
         return window.pads
     simplify = node.model.constraints.simplify
     pads = []
@@ -60,14 +61,14 @@ def _average_pool(node: Node) -> Array:
     window = _window(node, x)
     pads, last = _rounded_up(node, x, window), channels_last(x)
     total = neural.window_reduce("sum", last, window.size, window.strides, pads, window.dilations)
-    counted = window.pads if node.int("count_include_pad", 0) else ((0, 0),) * len(pads)
+    counted = window.pads if node.integer("count_include_pad", 0) else ((0, 0),) * len(pads)
     counts = neural.window_counts(last, window.size, window.strides, pads, window.dilations, counted)
     return channels_first(binary("div", total, counts))
 
 
 @importer("LpPool")
 def _lp_pool(node: Node) -> Array:
-    x, p = node.x(), node.int("p", 2)
+    x, p = node.x(), node.integer("p", 2)
     window = _window(node, x)
     pads = _rounded_up(node, x, window)
     powers = binary("pow", unary("abs", channels_last(x)), float(p))
@@ -87,9 +88,6 @@ def _global_max_pool(node: Node) -> Array:
 
 @importer("GlobalLpPool")
 def _global_lp_pool(node: Node) -> Array:
-    x, p = node.x(), float(node.int("p", 2))
+    x, p = node.x(), float(node.integer("p", 2))
     total = reducing.sum(binary("pow", unary("abs", x), p), tuple(range(2, x.ndim)), True)
     return binary("pow", total, 1.0 / p)
-
-
-_ = dtype, shapes, cast_to

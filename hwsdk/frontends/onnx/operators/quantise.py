@@ -1,7 +1,8 @@
 """Quantisation operators, written as arithmetic.
 
-Design choice: q = saturate(round(x / scale) + zero) and x = (q - zero) * scale in f32, with scale and zero point per tensor,
-per axis or per block; the code generator recognises the pattern, no operator of its own is needed.
+Design choice: q = saturate(round(x / scale) + zero) and x = (q - zero) * scale in f32, with scale and zero
+point per tensor, per axis or per block; the code generator recognises the pattern, no operator of its own is
+needed.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from hwsdk.frontends.onnx.node import Node, importer
 from hwsdk.frontends.onnx.operators.contract import integer_matmul
 from hwsdk.frontends.onnx.operators.window import _convolved
 from hwsdk.frontends.operands import binary, broadcast_to, cast_to, select, unary
-from hwsdk.graph import dims as d
 from hwsdk.graph.dims import Dim
 
 
 def limits(name: str) -> tuple[float, float]:
     """Least and greatest value of an integer type."""
     kind = dtype(name)
-    return (-(2.0 ** (kind.bits - 1)), 2.0 ** (kind.bits - 1) - 1) if kind.kind == "i" else (0.0, 2.0**kind.bits - 1)
+    return (
+        (-(2.0 ** (kind.bits - 1)), 2.0 ** (kind.bits - 1) - 1)
+        if kind.kind == "i"
+        else (0.0, 2.0**kind.bits - 1)
+    )
 
 
 def _spread(parameter: Array, like: Array, axis: int, block: int) -> Array:
@@ -64,9 +68,9 @@ def quantised(x: Array, scale: Array, zero: Array | None, target: str) -> Array:
 @importer("QuantizeLinear")
 def _quantize_linear(node: Node) -> Array:
     x = node.x(0)
-    axis, block = node.int("axis", 1), node.int("block_size", 0)
+    axis, block = node.integer("axis", 1), node.integer("block_size", 0)
     zero = node.optional(2)
-    given = node.int("output_dtype", 0)
+    given = node.integer("output_dtype", 0)
     target = zero.dtype if zero is not None else reader.dtype_name(given, "the output") if given else "u8"
     scale = _spread(node.x(1), x, axis, block)
     wide = x if dtype(x.dtype).kind == "f" else cast_to(x, "f32")
@@ -75,8 +79,8 @@ def _quantize_linear(node: Node) -> Array:
 
 @importer("DequantizeLinear")
 def _dequantize_linear(node: Node) -> Array:
-    x, axis, block = node.x(0), node.int("axis", 1), node.int("block_size", 0)
-    given = node.int("output_dtype", 0)
+    x, axis, block = node.x(0), node.integer("axis", 1), node.integer("block_size", 0)
+    given = node.integer("output_dtype", 0)
     target = reader.dtype_name(given, "the output") if given else node.x(1).dtype
     scale = _spread(node.x(1), x, axis, block)
     integers = dtype(x.dtype).kind in "iu"
@@ -128,6 +132,3 @@ def _qlinear_conv(node: Node) -> Array:
     else:
         w_scale = shaping.to_shape(w_scale, ())
     return _requantised(node, total, binary("mul", w_scale, shaping.to_shape(node.x(1), ())), 6)
-
-
-_ = d

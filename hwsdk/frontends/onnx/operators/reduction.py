@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hwsdk.dtypes import dtype
-from hwsdk.errors import ModelError, UnsupportedError
+from hwsdk.errors import UnsupportedError
 from hwsdk.frontends import reducing, shapes, shaping
 from hwsdk.frontends.arrays import Array
 from hwsdk.frontends.onnx.node import Importer, Node, constant_int, importer
@@ -44,7 +44,9 @@ def _mean(x: Array, axes: Any, keepdims: bool) -> Array:
     if dtype(x.dtype).kind == "f":
         return reducing.mean(x, axes, keepdims)
     total = reducing.sum(x, axes, keepdims)
-    return binary("div", total, cast_to(reducing.count(cast_to(x, "f64"), shapes.axes_of(axes, x.ndim)), x.dtype))
+    return binary(
+        "div", total, cast_to(reducing.count(cast_to(x, "f64"), shapes.axes_of(axes, x.ndim)), x.dtype)
+    )
 
 
 def _log_sum_exp(x: Array, axes: Any, keepdims: bool) -> Array:
@@ -56,7 +58,10 @@ def _log_sum_exp(x: Array, axes: Any, keepdims: bool) -> Array:
     total = unary("log", reducing.sum(unary("exp", binary("sub", x, best)), axes, True))
     result = binary("add", total, best)
     drop = shapes.axes_of(axes, x.ndim)
-    return cast_to(result if keepdims else shaping.to_shape(result, [s for i, s in enumerate(x.shape) if i not in drop]), kind)
+    return cast_to(
+        result if keepdims else shaping.to_shape(result, [s for i, s in enumerate(x.shape) if i not in drop]),
+        kind,
+    )
 
 
 def _extreme(kind: str) -> Callable[[Array, Any, bool], Array]:
@@ -90,11 +95,14 @@ _REDUCTIONS: dict[str, Callable[[Array, Any, bool], Array]] = {
 
 def _reduce_importer(reduce: Callable[[Array, Any, bool], Array]) -> Importer:
     def run(node: Node) -> Array:
-        """No axes means all, or none at all with noop_with_empty_axes; the pointwise steps happen in any case."""
+        """No axes means all, or none at all with noop_with_empty_axes.
+
+        The pointwise steps happen in any case.
+        """
         x, axes = node.x(0), node.axes(1)
         if not axes:
-            axes = () if node.int("noop_with_empty_axes", 0) else tuple(range(x.ndim))
-        return reduce(x, axes, bool(node.int("keepdims", 1)))
+            axes = () if node.integer("noop_with_empty_axes", 0) else tuple(range(x.ndim))
+        return reduce(x, axes, bool(node.integer("keepdims", 1)))
 
     return run
 
@@ -105,10 +113,10 @@ for _name, _reduce in _REDUCTIONS.items():
 
 @importer("ArgMax", "ArgMin")
 def _arg_extreme(node: Node) -> Array:
-    x, keepdims = node.x(), bool(node.int("keepdims", 1))
-    axis = shapes.axis_of(node.int("axis", 0), x.ndim)
+    x, keepdims = node.x(), bool(node.integer("keepdims", 1))
+    axis = shapes.axis_of(node.integer("axis", 0), x.ndim)
     kind = "argmax" if node.op == "ArgMax" else "argmin"
-    if not node.int("select_last_index", 0):
+    if not node.integer("select_last_index", 0):
         return reducing.reduce(kind, x, axis, keepdims)
     first = reducing.reduce(kind, shaping.flip(x, axis), axis, keepdims)
     return binary("sub", node.model.size(x.shape[axis] - 1), first)
@@ -120,7 +128,7 @@ def _cumulative(node: Node) -> Array:
     axis = shapes.axis_of(constant_int(node.dim(1, "the axis"), "the axis"), x.ndim)
     return node.model.emit(
         "cumulative", (x,), kind="sum" if node.op == "CumSum" else "prod", axis=axis,
-        exclusive=bool(node.int("exclusive", 0)), reverse=bool(node.int("reverse", 0)),
+        exclusive=bool(node.integer("exclusive", 0)), reverse=bool(node.integer("reverse", 0)),
     )  # fmt: skip
 
 
@@ -128,12 +136,9 @@ def _cumulative(node: Node) -> Array:
 def _top_k(node: Node) -> tuple[Array, Array]:
     x = node.x(0)
     k: Dim = node.dim(1, "k") if node.version >= 10 else node.required("k")
-    return reducing.top_k(x, k, node.int("axis", -1), bool(node.int("largest", 1)))
+    return reducing.top_k(x, k, node.integer("axis", -1), bool(node.integer("largest", 1)))
 
 
 @importer("Det")
 def _det(node: Node) -> Array:
     raise UnsupportedError("determinants")
-
-
-_ = ModelError

@@ -1,7 +1,8 @@
 """Resize and Upsample, axis by axis.
 
-Design choice: an axis is resampled by gathers at computed positions, weighted where the mode interpolates; no primitive of its
-own.  Nearest-neighbour by a whole factor, by far the most common, is a broadcast (or a strided slice) and a reshape.
+Design choice: an axis is resampled by gathers at computed positions, weighted where the mode interpolates; no
+primitive of its own.  Nearest-neighbour by a whole factor, by far the most common, is a broadcast (or a
+strided slice) and a reshape.
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-import numpy as np
-
 from hwsdk.dtypes import dtype
 from hwsdk.errors import ModelError, UnsupportedError
-from hwsdk.frontends import reducing, shapes, shaping
+from hwsdk.frontends import reducing, shaping
 from hwsdk.frontends.arrays import Array
 from hwsdk.frontends.onnx.node import Node, importer
 from hwsdk.frontends.onnx.operators.layout import shapes_axes
@@ -49,10 +48,16 @@ def _upsample(node: Node) -> Array:
     mode = _MODES.get(node.text("mode", "nearest"))
     if mode is None:
         raise UnsupportedError(f"mode {node.text('mode')!r}")
-    scales = node.attributes.get("scales") if node.version < 9 else node.required_constant(1, "the scales").tolist()
+    scales = (
+        node.attributes.get("scales")
+        if node.version < 9
+        else node.required_constant(1, "the scales").tolist()
+    )
     if scales is None:
         raise ModelError("the scales are missing")
-    return _resampled(x, range(x.ndim), list(scales), None, Resampling(mode, "asymmetric", "floor", -0.75, False))
+    return _resampled(
+        x, range(x.ndim), list(scales), None, Resampling(mode, "asymmetric", "floor", -0.75, False)
+    )
 
 
 @importer("Resize")
@@ -62,8 +67,9 @@ def _resize(node: Node) -> Array:
     mode = _MODES.get(node.text("mode", "nearest"))
     how = Resampling(
         mode or "", node.text("coordinate_transformation_mode", "asymmetric" if old else "half_pixel"),
-        node.text("nearest_mode", "floor" if old else "round_prefer_floor"), node.float("cubic_coeff_a", -0.75),
-        bool(node.int("exclude_outside", 0)),
+        node.text("nearest_mode", "floor" if old else "round_prefer_floor"),
+        node.real("cubic_coeff_a", -0.75),
+        bool(node.integer("exclude_outside", 0)),
     )  # fmt: skip
     if mode is None or how.coordinate not in (*_HALF, "asymmetric", "align_corners", "tf_crop_and_resize"):
         raise UnsupportedError(f"mode {node.text('mode')!r} with coordinates {how.coordinate!r}")
@@ -73,12 +79,12 @@ def _resize(node: Node) -> Array:
         sizes, scales = _kept_aspect(node, [x.shape[a] for a in axes], sizes)
     if len(axes) != len(sizes if sizes is not None else scales or ()):
         raise ModelError(f"{len(sizes or scales or ())} sizes or scales for {len(axes)} axes")
-    if node.int("antialias", 0) and mode != "nearest" and not all(s is not None and s >= 1 for s in scales or [None]):
+    if node.integer("antialias", 0) and mode != "nearest" and (scales is None or min(scales) < 1):
         raise UnsupportedError("antialias when it shrinks")
     regions = None
     if how.coordinate == "tf_crop_and_resize":
         regions = [float(v) for v in node.required_constant(1, "the region")]
-    return _resampled(x, axes, scales, sizes, how, regions, node.float("extrapolation_value", 0.0))
+    return _resampled(x, axes, scales, sizes, how, regions, node.real("extrapolation_value", 0.0))
 
 
 def _targets(node: Node, first: int) -> tuple[list[float] | None, list[Dim] | None]:
@@ -118,7 +124,9 @@ def _resampled(
         scale = scales[i] if scales is not None else None
         if scale is not None and scale <= 0:
             raise ModelError(f"scale {scale}")
-        out = simplify(sizes[i]) if sizes is not None else scaled_size(size, scale or 1.0, x.model.constraints)
+        out = (
+            simplify(sizes[i]) if sizes is not None else scaled_size(size, scale or 1.0, x.model.constraints)
+        )
         region = (regions[i], regions[i + len(axes)]) if regions is not None else (0.0, 1.0)
         one = replace(how, axis=axis, size=size, out=out, scale=scale, region=region)
         if out == size and scale in (None, 1.0) and region == (0.0, 1.0):
@@ -144,7 +152,9 @@ def _by_whole_factor(x: Array, one: Resampling) -> Array | None:
         return None
     plain = one.coordinate == "asymmetric" and one.nearest == "floor"
     centred = one.coordinate in _HALF and one.nearest.startswith("round")
-    factor = _whole(one.out, one.size) if one.scale is None else int(one.scale) if one.scale.is_integer() else None
+    factor = (
+        _whole(one.out, one.size) if one.scale is None else int(one.scale) if one.scale.is_integer() else None
+    )
     axis, shape = one.axis, x.shape
     if factor and (plain or centred) and one.out == one.size * factor:
         spread = shaping.to_shape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
@@ -175,7 +185,11 @@ def _positions(x: Array, one: Resampling) -> Array:
     if one.coordinate == "tf_crop_and_resize":
         start, end = one.region
         span = binary("mul", binary("sub", size, 1.0), end - start)
-        moved = binary("add", binary("div", binary("mul", at, span), steps), binary("mul", binary("sub", size, 1.0), start))
+        moved = binary(
+            "add",
+            binary("div", binary("mul", at, span), steps),
+            binary("mul", binary("sub", size, 1.0), start),
+        )
         middle = binary("mul", binary("sub", size, 1.0), 0.5 * (start + end))
         return select(binary("gt", out, 1.0), moved, middle)
     half = binary("sub", binary("div", binary("add", at, 0.5), scale), 0.5)
@@ -248,7 +262,9 @@ def _cubic(t: Array, a: float) -> list[Array]:
     """Weights of the four neighbours of a position that is t beyond the second of them."""
 
     def near(v: Array) -> Array:  # ((a + 2)*v - (a + 3))*v*v + 1
-        return binary("add", binary("mul", binary("sub", binary("mul", v, a + 2), a + 3), binary("mul", v, v)), 1.0)
+        return binary(
+            "add", binary("mul", binary("sub", binary("mul", v, a + 2), a + 3), binary("mul", v, v)), 1.0
+        )
 
     def far(v: Array) -> Array:  # ((a*v - 5*a)*v + 8*a)*v - 4*a
         inner = binary("add", binary("mul", binary("sub", binary("mul", v, a), 5 * a), v), 8 * a)
@@ -256,6 +272,3 @@ def _cubic(t: Array, a: float) -> list[Array]:
 
     rest = binary("sub", 1.0, t)
     return [far(binary("add", t, 1.0)), near(t), near(rest), far(binary("add", rest, 1.0))]
-
-
-_ = np, shapes

@@ -1,7 +1,7 @@
 """Convolutions.
 
-Design choice: ONNX is channels-first and the graph channels-last, so each convolution stands between two transposes; a graph
-pass cancels them between neighbours, and a constant weight is transposed at import.
+Design choice: ONNX is channels-first and the graph channels-last, so each convolution stands between two
+transposes; a graph pass cancels them between neighbours, and a constant weight is transposed at import.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _convolved(node: Node, x: Array, weight: Array, bias: Array | None) -> Array
     last = shaping.transpose(weight, (*range(2, weight.ndim), 1, 0))
     result = neural.conv(
         channels_last(x), last, bias, strides=window.strides, pads=window.pads, dilations=window.dilations,
-        groups=node.int("group", 1),
+        groups=node.integer("group", 1),
     )  # fmt: skip
     return channels_first(result)
 
@@ -112,9 +112,12 @@ def _conv_transpose(node: Node) -> Array:
     """The weight is [in, out/groups, *window]; the graph wants [*window, in/groups, out]."""
     x, weight = node.x(0), node.x(1)
     _checked(node, x, weight)
-    groups = node.int("group", 1)
+    groups = node.integer("group", 1)
     size = kernel_shape(node, weight)
-    inputs, outs = constant_int(weight.shape[0], "the channels"), constant_int(weight.shape[1], "the channels")
+    inputs, outs = (
+        constant_int(weight.shape[0], "the channels"),
+        constant_int(weight.shape[1], "the channels"),
+    )
     if groups < 1 or inputs % groups:
         raise ModelError(f"{inputs} channels do not divide into {groups} groups")
     rank = len(size)
@@ -123,8 +126,8 @@ def _conv_transpose(node: Node) -> Array:
     last = shaping.to_shape(last, (*size, inputs // groups, groups * outs))
     strides, dilations, extra, pads = _transposed_geometry(node, x.shape[2:], size)
     result = node.model.emit(
-        "conv_transpose", (channels_last(x), last), strides=strides, dilations=dilations, output_padding=extra,
-        low=tuple(p[0] for p in pads), high=tuple(p[1] for p in pads), groups=groups,
+        "conv_transpose", (channels_last(x), last), strides=strides, dilations=dilations,
+        output_padding=extra,         low=tuple(p[0] for p in pads), high=tuple(p[1] for p in pads), groups=groups,
     )  # fmt: skip
     if node.has(2):
         result = binary("add", result, node.x(2))
@@ -144,14 +147,17 @@ def _transposed_geometry(
     if any(len(v) != rank for v in (strides, dilations, extra)) or len(given) != 2 * rank:
         raise ModelError(f"strides, dilations, output_padding or pads do not fit {rank} spatial axes")
     if auto in ("NOTSET", "VALID", "") and wanted is None:
-        pads: list[tuple[Dim, Dim]] = [(given[i], given[i + rank]) if auto != "VALID" else (0, 0) for i in range(rank)]
+        pads: list[tuple[Dim, Dim]] = [
+            (given[i], given[i + rank]) if auto != "VALID" else (0, 0) for i in range(rank)
+        ]
         return strides, dilations, extra, pads
     pads = []
     for i, s in enumerate(spatial):
         target: Dim = wanted[-rank:][i] if wanted is not None else s * strides[i]
         total = (s - 1) * strides[i] + extra[i] + (size[i] - 1) * dilations[i] + 1 - target
-        if wanted is None:
-            total = node.model.constraints.simplify(d.maximum(total, 0))
-        small = d.floordiv(total, 2)
-        pads.append((small, total - small) if auto != "SAME_LOWER" else (total - small, small))
+        cut = node.model.constraints.simplify(d.maximum(total, 0))
+        small = d.floordiv(cut, 2)
+        low = small if auto == "SAME_UPPER" else cut - small
+        # A shape larger than the natural one is filled up at the end: a negative pad there.
+        pads.append((low, (total if wanted is not None else cut) - low))
     return strides, dilations, extra, pads
