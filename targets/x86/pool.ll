@@ -288,7 +288,7 @@ wait:
   br i1 %all, label %finished, label %more
 more:
   %turn.next = add i64 %turn, 1
-  %long = icmp ugt i64 %turn.next, 20000
+  %long = icmp ugt i64 %turn.next, 4000
   br i1 %long, label %yield, label %pause
 pause:
   call void @llvm.x86.sse2.pause()

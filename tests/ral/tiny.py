@@ -147,6 +147,7 @@ def compile_text(text: str, large: bool = False) -> bytes:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
     module = llvm.parse_assembly(text)
     module.verify()
     target = llvm.Target.from_triple(llvm.get_process_triple())
