@@ -18,6 +18,12 @@ Array = np.ndarray[Any, Any]
 SPECIAL = (0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"))
 
 
+def float_limits(dtype: Any) -> tuple[float, float]:
+    """The smallest normal and the largest finite number of a NumPy float type."""
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return float(info.smallest_normal), float(info.max)
+
+
 def generator(seed: int, *names: object) -> np.random.Generator:
     """A generator of its own for each (seed, names); adding a case moves no other case's numbers."""
     return np.random.default_rng([seed, zlib.crc32(repr(names).encode())])
@@ -71,7 +77,7 @@ def _floats(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], domain
         values = np.where(np.abs(values) < 0.5, 0.5 + np.abs(values), values)
     if domain == "any":
         values = values * np.exp2(rng.integers(-6, 7, shape))
-        smallest = float(ml_dtypes.finfo(numpy_dtype(dtype)).smallest_normal)
+        smallest = float_limits(numpy_dtype(dtype))[0]
         special = rng.choice(np.array([*SPECIAL, smallest, smallest / 2, -smallest / 4]), shape)
         values = np.where(rng.random(shape) < 0.125, special, values)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -83,7 +89,7 @@ def flushed(values: Array) -> Array:
     if values.dtype.kind not in "fV" or not values.size:
         return values
     try:
-        smallest = ml_dtypes.finfo(values.dtype).smallest_normal
+        smallest = float_limits(values.dtype)[0]
     except ValueError:
         return values
     return np.where(np.abs(values) < smallest, np.copysign(values.dtype.type(0), values), values)

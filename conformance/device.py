@@ -1,7 +1,7 @@
 """What the suite needs from a chip, whether it is there or simulated.
 
-Design choice: an interface of four things.  A port engineer's own harness can implement it, and no case asks which
-chip it runs on.
+Design choice: an interface of four things.  A port engineer's own harness can implement it, and no case asks
+which chip it runs on.
 """
 
 from __future__ import annotations
@@ -41,5 +41,7 @@ class Device(Protocol):
     def port(self) -> Ral:
         """A freshly opened run-time port; Unsupported where there is none to test."""
 
-    def execute(self, intrinsic: str, operands: Mapping[str, Array], dims: Mapping[str, int]) -> dict[str, Array]:
+    def execute(
+        self, intrinsic: str, operands: Mapping[str, Array], dims: Mapping[str, int]
+    ) -> dict[str, Array]:
         """The written operands after one use of an intrinsic on the given logical operands."""

@@ -1,7 +1,7 @@
 """Chips that the suite can run on: one that is here, and the LoopIR machine for one that is not.
 
-Design choice: which of the two is used is said by the description and the user, never guessed from a failure: a port
-that cannot be opened is an error, not a reason to simulate.
+Design choice: which of the two is used is said by the description and the user, never guessed from a failure:
+a port that cannot be opened is an error, not a reason to simulate.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ PATTERN = 0xA5  # what memory around an operand holds; it must still be there af
 
 
 def open_device(target: Target, *, simulate: bool = False) -> Device:
-    """The chip itself, if the description has a port and code generation for it; otherwise the simulated one."""
+    """The chip itself, if the description has a port and code generation for it; otherwise the simulated
+    one.
+    """
     llvm = target.codegen.route == "llvm" and target.codegen.llvm is not None
-    return SimulatedDevice(target) if simulate or not llvm or not target.runtime.port else NativeDevice(target)
+    return (
+        SimulatedDevice(target) if simulate or not llvm or not target.runtime.port else NativeDevice(target)
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- native
@@ -72,7 +76,9 @@ class NativeDevice:
 
         return open_port(self.target.runtime.port, self.folder)
 
-    def execute(self, intrinsic: str, operands: Mapping[str, Array], dims: Mapping[str, int]) -> dict[str, Array]:
+    def execute(
+        self, intrinsic: str, operands: Mapping[str, Array], dims: Mapping[str, int]
+    ) -> dict[str, Array]:
         if self._port is None:
             self._port = self.port()
         port = self._port
@@ -94,7 +100,9 @@ class NativeDevice:
         return {name: _logical(x, name, images[name], operands, dims) for name in x.writes}
 
     def _load(self, port: Ral, intrinsic: str) -> tuple[int, list[str]]:
-        """One use of the intrinsic as a kernel: pointers to its operands, in the calling convention of all kernels."""
+        """One use of the intrinsic as a kernel: pointers to its operands, in the calling convention of all
+        kernels.
+        """
         from hwsdk.codegen.objects import compile_modules
         from hwsdk.intrinsics.emit_llvm import wrapper_function
 
@@ -125,7 +133,9 @@ def _image(x: CompiledIntrinsic, name: str, operands: Mapping[str, Array], dims:
     return image
 
 
-def _positions(x: CompiledIntrinsic, name: str, operands: Mapping[str, Array], dims: Mapping[str, int]) -> Array:
+def _positions(
+    x: CompiledIntrinsic, name: str, operands: Mapping[str, Array], dims: Mapping[str, int]
+) -> Array:
     """The item of every logical element, in row-major order."""
     coords = [np.arange(dims[c]) for c in x.coords(name)]
     _, item = x.layout(name).places(dims, _strides(x, operands))
@@ -187,7 +197,9 @@ class SimulatedDevice:
     def port(self) -> Any:
         raise Unsupported("simulated: the description alone has no run-time port to test")
 
-    def execute(self, intrinsic: str, operands: Mapping[str, Array], dims: Mapping[str, int]) -> dict[str, Array]:
+    def execute(
+        self, intrinsic: str, operands: Mapping[str, Array], dims: Mapping[str, int]
+    ) -> dict[str, Array]:
         self.launches += 1
         x = compiled(self.target)[intrinsic]
         return x.evaluate(operands, {d: dims[d] for d in x.runtime_dims})

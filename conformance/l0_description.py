@@ -1,7 +1,7 @@
 """L0: is the description sound?  Nothing here needs the chip.
 
-Design choice: the lint is the same that `hwsdk targets lint` runs; the other cases check what only a loaded target
-shows.
+Design choice: the lint is the same that `hwsdk targets lint` runs; the other cases check what only a loaded
+target shows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """L1: does the run-time port keep the promises of its interface?
 
-Design choice: cases use the verbs alone, through host buffers that NumPy owns; nothing is compiled except in the last
-two cases, which need a program that runs.
+Design choice: cases use the verbs alone, through host buffers that NumPy owns; nothing is compiled except in
+the last two cases, which need a program that runs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 
 import numpy as np
 
@@ -47,7 +48,11 @@ def cases(target: Target) -> list[Case]:
     made = [Case("L1", name, _opened(run), on_device=False) for name, run in on_port.items()]
     for name, (has, run) in claimed.items():
         made.append(Case("L1", name, _opened(run) if has else _not_claimed(name), on_device=False))
-    return [*made, Case("L1", "program_threads", _program_threads), Case("L1", "program_twice", _program_twice)]
+    return [
+        *made,
+        Case("L1", "program_threads", _program_threads),
+        Case("L1", "program_twice", _program_twice),
+    ]
 
 
 def _opened(run: Verb) -> Callable[[Session], None]:
@@ -111,7 +116,7 @@ def _alignment(port: Ral, session: Session) -> None:
 def _distinct(port: Ral, session: Session) -> None:
     """Live allocations do not overlap."""
     held = sorted((port.alloc(size), size) for size in SIZES * 3)
-    for (a, size), (b, _) in zip(held, held[1:]):
+    for (a, size), (b, _) in pairwise(held):
         if a == b or a + size > b:
             raise Mismatch(f"allocations overlap: {a:#x} of {size} bytes and {b:#x}")
     for address, _ in held:
@@ -177,7 +182,11 @@ def _out_of_memory(port: Ral, session: Session) -> None:
 
 def _bad_code(port: Ral, session: Session) -> None:
     """What is not device code is refused."""
-    for name, code in (("empty", b""), ("noise", bytes(range(256))), ("text", b"this is not device code\n" * 9)):
+    for name, code in (
+        ("empty", b""),
+        ("noise", bytes(range(256))),
+        ("text", b"this is not device code\n" * 9),
+    ):
         try:
             module = port.load([code])
         except DeviceError:

@@ -1,12 +1,14 @@
 """L2: every intrinsic against its semantics, on random, extreme and special operands.
 
-On a chip the intrinsic is emitted from its binding, compiled, loaded through the port and run; on a simulated one the
-machine's own evaluator runs.  Both are compared with the plain-Python oracle, which shares no code with either.
+On a chip the intrinsic is emitted from its binding, compiled, loaded through the port and run; on a simulated
+one the machine's own evaluator runs.  Both are compared with the plain-Python oracle, which shares no code
+with either.
 
 `each` and `fused` roundings must agree bit for bit (any NaN equals any NaN).  `free` must agree within
 (K + 2) eps M: K terms in the longest reduction, M the same program on absolute values.
 
-Design choice: the operands are logical tensors here; how they lie in registers or memory is the device's business.
+Design choice: the operands are logical tensors here; how they lie in registers or memory is the device's
+business.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ def draw(x: CompiledIntrinsic, seed: int, number: int) -> Trial:
         if name in x.scalars:
             operands[name] = _scalar(x, name, strides, rng, domain)
             continue
-        shape = tuple(dims[c] if c in dims else int(x.sample(name).shape[i]) for i, c in enumerate(x.coords(name)))
+        shape = tuple(dims[c] for c in x.coords(name))
         operands[name] = data.draw(rng, operand.dtype, shape, domain)
     return Trial(operands, dims)
 
@@ -114,7 +116,9 @@ def _check(x: CompiledIntrinsic, trial: Trial, got: Mapping[str, Array]) -> None
 
 def _bounds(oracle: Oracle, x: CompiledIntrinsic, trial: Trial) -> dict[str, Array]:
     """(K + 2) eps M for every written float operand."""
-    positive = {n: np.abs(v) if DTYPES[x.operands[n].dtype].kind == "f" else v for n, v in trial.operands.items()}
+    positive = {
+        n: np.abs(v) if DTYPES[x.operands[n].dtype].kind == "f" else v for n, v in trial.operands.items()
+    }
     reduced = re.findall(r"\b(?:sum|max|min)\[([^\]]*)\]", x.spec.semantics)
     terms = max((_product(trial.dims, group) for group in reduced), default=1)
     bounds = {}

@@ -1,8 +1,8 @@
 """L3, second half: the node tests of the onnx package, with their static dims made symbolic.
 
-Design choice: one dim of one input is one symbol, so nothing is known beforehand about which dims are equal; the graph
-constraints must find that out.  Inputs that say a shape (their value decides an output's rank or dims) are given as
-constants, as every model has them, when the model cannot be imported otherwise.
+Design choice: one dim of one input is one symbol, so nothing is known beforehand about which dims are equal;
+the graph constraints must find that out.  Inputs that say a shape (their value decides an output's rank or
+dims) are given as constants, as every model has them, when the model cannot be imported otherwise.
 """
 
 from __future__ import annotations
@@ -23,12 +23,18 @@ Array = np.ndarray[Any, Any]
 
 @lru_cache(maxsize=1)
 def node_tests() -> dict[str, Any]:
-    """Name -> the test case of the onnx package; expanded duplicates are left out.  Empty without the package."""
+    """Name -> the test case of the onnx package; expanded duplicates are left out.  Empty without the
+    package.
+    """
     try:
         from onnx.backend.test.loader import load_model_tests
     except ImportError:
         return {}
-    return {t.name.removeprefix("test_"): t for t in load_model_tests(kind="node") if not t.name.endswith("_expanded")}
+    return {
+        t.name.removeprefix("test_"): t
+        for t in load_model_tests(kind="node")
+        if not t.name.endswith("_expanded")
+    }
 
 
 def cases(target: Target) -> list[Case]:
@@ -79,7 +85,9 @@ def _import(model: Any, inputs: dict[str, Array]) -> tuple[Any, dict[str, Array]
 
 
 def symbolic(model: Any, constants: dict[str, Array] | None = None) -> Any:
-    """A copy of an ONNX model with every static input dim renamed to a symbol, and some inputs made initializers."""
+    """A copy of an ONNX model with every static input dim renamed to a symbol, and some inputs made
+    initializers.
+    """
     import onnx
     from onnx import numpy_helper
 

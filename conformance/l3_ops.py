@@ -1,7 +1,7 @@
 """L3: every operation x dtype, one compile each, at all its sizes.
 
-Design choice: the reference is the graph interpreter on the same row built in f64, rounded once at the end; integers,
-booleans and data movement must be equal.
+Design choice: the reference is the graph interpreter on the same row built in f64, rounded once at the end;
+integers, booleans and data movement must be equal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ FUNCTION_ULP = 4.0  # what the core's own functions promise where a description 
 
 def cases(target: Target) -> list[Case]:
     """One case per operation and dtype."""
-    return [Case("L3", f"{spec.name}-{dtype}", partial(_run, spec, dtype)) for spec in specs() for dtype in spec.dtypes]
+    return [
+        Case("L3", f"{spec.name}-{dtype}", partial(_run, spec, dtype))
+        for spec in specs()
+        for dtype in spec.dtypes
+    ]
 
 
 def _run(spec: Spec, dtype: str, session: Session) -> None:
@@ -65,7 +69,9 @@ def require(target: Target, dtype: str) -> None:
 
 
 def build(session: Session, graph: Graph) -> Any:
-    """Compiles; where every operation must be an intrinsic of the description, a missing one is `unsupported`."""
+    """Compiles; where every operation must be an intrinsic of the description, a missing one is
+    `unsupported`.
+    """
     try:
         return session.device.build(graph)
     except UnsupportedError as refusal:

@@ -3,8 +3,9 @@
     case     level, name, one function that is given a Session and returns what it measured
     outcome  pass | fail | unsupported | expected_failure | unexpected_pass | not_run
 
-Design choice: unsupported is permanent and says why the chip cannot; expected failure is temporary and expires.  Both
-are facts about the port that the report prints; neither hides anything, and a case that starts to pass must say so.
+Design choice: unsupported is permanent and says why the chip cannot; expected failure is temporary and
+expires.  Both are facts about the port that the report prints; neither hides anything, and a case that starts
+to pass must say so.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Mismatch(Exception):
 
 @dataclass
 class Session:
-    """What a case is given: the device, the seed, and a place to record measurements and tolerance overrides."""
+    """What a case is given: the device, the seed, and a place to record measurements and tolerance
+    overrides.
+    """
 
     device: Device
     seed: int = 0

@@ -1,11 +1,11 @@
 """An independent evaluator of intrinsic semantics: element by element, in plain Python.
 
-It shares no code with `hwsdk.intrinsics`, whose evaluator is vectorised and typed by its own parser; the two agreeing
-is evidence for both.  It is slow on purpose: one loop iteration for one element of one statement.
+It shares no code with `hwsdk.intrinsics`, whose evaluator is vectorised and typed by its own parser; the two
+agreeing is evidence for both.  It is slow on purpose: one loop iteration for one element of one statement.
 
-Design choice: the expression part of the language is a subset of Python's grammar, so Python's own parser reads it
-(into a tree that is walked here, never executed); only `max=`, `min=`, `where` and empty subscripts are handled by
-hand.
+Design choice: the expression part of the language is a subset of Python's grammar, so Python's own parser
+reads it (into a tree that is walked here, never executed); only `max=`, `min=`, `where` and empty subscripts
+are handled by hand.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from hwsdk.dtypes import DTYPES, numpy_dtype
 
+from .data import float_limits
+
 Array = np.ndarray[Any, Any]
-STATEMENT = re.compile(r"^\s*(\w+)\s*\[(.*?)\]\s*(\+=|max=|min=|=)(?!=)\s*(.+)$", re.S)
+STATEMENT = re.compile(r"^\s*(\w+)\s*\[(.*?)\]\s*(\+=|max=|min=|=)(?!=)\s*(.+)$", re.DOTALL)
 REDUCTIONS = ("sum", "max", "min", "any", "all")
 ROUNDINGS: Mapping[str, Callable[[float], float]] = {
     "rne": lambda v: float(round(v)),
@@ -60,7 +61,9 @@ class Typed:
 
 
 class Oracle:
-    """Evaluates one program.  rounding: each, fused or free; flush: denormal floats read and written as zero."""
+    """Evaluates one program.  rounding: each, fused or free; flush: denormal floats read and written as
+    zero.
+    """
 
     def __init__(
         self, program: str, dtypes: Mapping[str, str], dims: Mapping[str, int], rounding: str, flush: bool
@@ -141,6 +144,11 @@ class Oracle:
                 return Typed(x.dtype, _wrap(x.dtype, -x.value))
             case ast.UnaryOp(op=ast.Not(), operand=inner):
                 return Typed("bool", not self._eval(inner, env).value)
+            case _:
+                return self._logic(node, env)
+
+    def _logic(self, node: ast.expr, env: Mapping[str, int]) -> Typed:
+        match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return Typed("bool", _compare(op, self._eval(left, env).value, self._eval(right, env).value))
             case ast.BoolOp(op=op, values=values):
@@ -159,7 +167,9 @@ class Oracle:
     def _call(self, node: ast.Call, env: Mapping[str, int]) -> Typed:
         match node.func:
             case ast.Subscript(value=ast.Name(id=kind), slice=over) if kind in REDUCTIONS:
-                return self._reduce(kind, [e.id for e in _elements(over) if isinstance(e, ast.Name)], node.args[0], env)
+                return self._reduce(
+                    kind, [e.id for e in _elements(over) if isinstance(e, ast.Name)], node.args[0], env
+                )
             case ast.Name(id="select"):
                 chosen = node.args[1] if self._eval(node.args[0], env).value else node.args[2]
                 return self._eval(chosen, env)
@@ -197,8 +207,16 @@ class Oracle:
     def _arithmetic(self, sign: str, x: Typed, y: Typed) -> Typed:
         dtype = x.dtype if x.dtype not in ("", "index") else y.dtype or x.dtype
         if dtype in DTYPES and DTYPES[dtype].kind == "f":
-            if self.exact and dtype == "f64" and sign != "/" and math.isfinite(x.value) and math.isfinite(y.value):
-                return Typed(dtype, _INTEGER[sign](Fraction(x.value), Fraction(y.value)))  # f64 alone is not exact
+            if (
+                self.exact
+                and dtype == "f64"
+                and sign != "/"
+                and math.isfinite(x.value)
+                and math.isfinite(y.value)
+            ):
+                return Typed(
+                    dtype, _INTEGER[sign](Fraction(x.value), Fraction(y.value))
+                )  # f64 alone is not exact
             value = _float_arithmetic(sign, x.value, y.value)
             return Typed(dtype, value if self.exact else self._flushed(dtype, _round(dtype, value)))
         return Typed(dtype, _wrap(dtype, _INTEGER[sign](x.value, y.value)))
@@ -225,7 +243,7 @@ class Oracle:
         if kind == "f":
             value = float(x.value)
             if "sat" in modifiers and not math.isnan(value):
-                largest = float(ml_dtypes.finfo(numpy_dtype(to)).max)
+                largest = float_limits(numpy_dtype(to))[1]
                 value = min(max(value, -largest), largest)
             return Typed(to, _round(to, value))
         value = x.value
@@ -263,7 +281,13 @@ def _parse(text: str) -> tuple[str, list[ast.expr], str, ast.expr, ast.expr | No
     name, indices, assign, rest = match.groups()
     expr, _, where = rest.partition(" where ")
     condition = _expression(where) if where else None
-    return name, _elements(_expression(f"({indices},)" if indices.strip() else "()")), assign, _expression(expr), condition
+    return (
+        name,
+        _elements(_expression(f"({indices},)" if indices.strip() else "()")),
+        assign,
+        _expression(expr),
+        condition,
+    )
 
 
 def _expression(text: str) -> ast.expr:
@@ -311,7 +335,7 @@ def _round(dtype: str, value: Any) -> float:
 
 
 def _tiny(dtype: str) -> float:
-    return float(ml_dtypes.finfo(numpy_dtype("f32" if dtype == "tf32" else dtype)).smallest_normal)
+    return float_limits(numpy_dtype("f32" if dtype == "tf32" else dtype))[0]
 
 
 def _limits(dtype: str) -> tuple[int, int]:

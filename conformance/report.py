@@ -1,7 +1,7 @@
 """The report: one folder with JSON for machines, JUnit for CI and Markdown for people.
 
-Design choice: everything is rendered from one dictionary, the JSON document, so that `hwsdk conformance report` can
-rebuild the others from it and two reports can be compared.
+Design choice: everything is rendered from one dictionary, the JSON document, so that `hwsdk conformance
+report` can rebuild the others from it and two reports can be compared.
 """
 
 from __future__ import annotations
@@ -156,13 +156,15 @@ def junit(data: Mapping[str, Any]) -> str:
         f'failures="{failures}" skipped="{skipped}" time="{sum(o["seconds"] for o in outcomes):.3f}">',
     ]
     for o in outcomes:
-        head = f"<testcase classname={quoteattr(o['level'])} name={quoteattr(o['name'])} time=\"{o['seconds']:.3f}\""
+        head = f'<testcase classname={quoteattr(o["level"])} name={quoteattr(o["name"])} time="{o["seconds"]:.3f}"'
         if o["status"] == "pass":
             lines.append(f"  {head}/>")
             continue
         kind = "skipped" if o["status"] in CONFORMANT else "failure"
         message = quoteattr(f"{o['status']}: {_printable(o['reason'])}")
-        lines.append(f"  {head}><{kind} message={message}>{escape(_printable(o['reason']))}</{kind}></testcase>")
+        lines.append(
+            f"  {head}><{kind} message={message}>{escape(_printable(o['reason']))}</{kind}></testcase>"
+        )
     return "\n".join([*lines, "</testsuite>", ""])
 
 

@@ -1,7 +1,7 @@
 """Runs cases on a device and says what came of each.
 
-Design choice: a case passes only if its function returned *and* the device's launch counter moved: a result that the
-device did not compute proves nothing about it.
+Design choice: a case passes only if its function returned *and* the device's launch counter moved: a result
+that the device did not compute proves nothing about it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,14 @@ def run_one(case: Case, session: Session, waiver: Waiver | None, today: datetime
         status, reason = "not_run", "the device launched nothing: this result came from elsewhere"
     status, reason = _waived(status, reason, waiver, today)
     return Outcome(
-        case.level, case.name, status, reason, seconds, launches, dict(session.measured), tuple(session.overrides)
+        case.level,
+        case.name,
+        status,
+        reason,
+        seconds,
+        launches,
+        dict(session.measured),
+        tuple(session.overrides),
     )
 
 
@@ -83,7 +90,10 @@ def _waived(status: str, reason: str, waiver: Waiver | None, today: datetime.dat
     if waiver is None:
         return status, reason
     if status == "pass":
-        return "unexpected_pass", f"waived as {waiver.status} ({waiver.reason}), but it passes: remove the waiver"
+        return (
+            "unexpected_pass",
+            f"waived as {waiver.status} ({waiver.reason}), but it passes: remove the waiver",
+        )
     if waiver.status == "unsupported":
         return "unsupported", waiver.reason
     if waiver.expired(today):

@@ -6,14 +6,15 @@
                     + 2 (steps - 1) * u_out * M          values on the way are rounded to the dtype too
                     + tiny                               results below the smallest normal number may be flushed
 
-u = 2^-p is half a unit in the last place (p: bits of the significand), of the result (out), of the accumulator (acc),
-and of the type to which operands are rounded first (in; 0 when they are not).  g(K) = min(K, 4 sqrt(K)): K bounds the
-error of any order of summation, and with rounding errors that do not conspire it stays below 4 sqrt(K) except with a
-probability of about 1e-3 per element of the worst case (N. Higham and T. Mary, 2019).  The reference is computed in
-f64 and rounded once, so that it adds nothing but its last rounding, which the first line covers.
+u = 2^-p is half a unit in the last place (p: bits of the significand), of the result (out), of the
+accumulator (acc), and of the type to which operands are rounded first (in; 0 when they are not).  g(K) =
+min(K, 4 sqrt(K)): K bounds the error of any order of summation, and with rounding errors that do not conspire
+it stays below 4 sqrt(K) except with a probability of about 1e-3 per element of the worst case (N. Higham and
+T. Mary, 2019).  The reference is computed in f64 and rounded once, so that it adds nothing but its last
+rounding, which the first line covers.
 
-Design choice: a tolerance is a formula over what is known about the operation, and prints as one; the one way to allow
-more is an override with a reason, which the report lists.
+Design choice: a tolerance is a formula over what is known about the operation, and prints as one; the one way
+to allow more is an override with a reason, which the report lists.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 
 from hwsdk.dtypes import DTYPES
 
+from .data import float_limits
 from .model import Mismatch
 
 Array = np.ndarray[Any, Any]
@@ -84,10 +86,11 @@ class Tolerance:
 def compare(
     what: str, got: Array, want: Array, tolerance: Tolerance, magnitude: Array | None = None
 ) -> float:
-    """The largest error as a fraction of its bound; Mismatch when it exceeds 1 or when a shape, dtype or NaN differs.
+    """The largest error as a fraction of its bound; Mismatch when it exceeds 1 or when a shape, dtype or NaN
+    differs.
 
-    Integers and booleans must be equal.  NaN must be NaN, an infinity the same infinity; where the reference is within
-    its bound of the largest finite number either side of overflow is right.
+    Integers and booleans must be equal.  NaN must be NaN, an infinity the same infinity; where the reference
+    is within its bound of the largest finite number either side of overflow is right.
     """
     if got.shape != want.shape:
         raise Mismatch(f"{what}: shape {got.shape}, expected {want.shape}")
@@ -111,10 +114,8 @@ def compare(
 
 
 def _largest(dtype: str) -> float:
-    import ml_dtypes
-
     numpy = DTYPES[dtype].numpy
-    return float(ml_dtypes.finfo(numpy).max) if numpy is not None else 3.4e38
+    return float_limits(numpy)[1] if numpy is not None else 3.4e38
 
 
 def _report(what: str, got: Array, want: Array, bad: Array, tolerance: Tolerance) -> None:

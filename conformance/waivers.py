@@ -1,4 +1,5 @@
-"""What a port says beforehand about cases that cannot or do not yet pass: the file that `conformance.waivers` names.
+"""What a port says beforehand about cases that cannot or do not yet pass: the file that `conformance.waivers`
+names.
 
     - {case: "L3/sort-*", status: unsupported, reason: the chip has no compare-exchange}
     - {case: "L5/ppocr_det", status: expected_failure, reason: pooling bug 1234, expires: 2027-01-31}

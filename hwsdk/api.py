@@ -1,7 +1,8 @@
-"""The public functions: compile, load, set_num_threads; and the stages in between for the command line and the suite.
+"""The public functions: compile, load, set_num_threads; and the stages in between for the command line and
+the suite.
 
-Design choice: the one place where frontends, code generation and run time meet.  None of those rooms knows the others;
-this module only hands values from one to the next.
+Design choice: the one place where frontends, code generation and run time meet.  None of those rooms knows
+the others; this module only hands values from one to the next.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def compile(
     return Executable(bundle_of(made, cache=cache), folder=Path(made.target.file).parent, compiles=1)
 
 
-def load(path: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None, device: int = 0) -> Executable:
+def load(
+    path: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None, device: int = 0
+) -> Executable:
     """Load an artifact that `Executable.save` or `hwsdk compile` wrote.  Nothing is compiled.
 
     folder: where the target's port lives, if the target is not installed.
@@ -78,7 +81,9 @@ def load_graph(model: Model, dims: Dims | None = None) -> Graph:
         if path.suffix == ".graph":
             return _graph_text(path)
         if path.suffix == ".hwx":
-            raise ModelError(f"{path} is an artifact, already compiled: load it with hwsdk.load or `hwsdk run`")
+            raise ModelError(
+                f"{path} is an artifact, already compiled: load it with hwsdk.load or `hwsdk run`"
+            )
         if not path.is_file():
             raise ModelError(f"there is no model file {path}")
     return load_model(model, dims=dims)
@@ -232,5 +237,3 @@ class Simulation:
         self.launches = launches
         self.stats = Stats.merged(cost for _, cost in launches)
         return outputs
-
-

@@ -1,5 +1,4 @@
-"""The package as users get it: from a wheel, editable, and from the checkout; and the time its import takes.
-"""
+"""The package as users get it: from a wheel, editable, and from the checkout; and the time its import takes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Operations under test: one table row for each way of using an operation, as data.
 
-Design choice: a row builds its graph for any dtype, so the same row with f64 in place of the float under test gives
-the reference, through the graph interpreter.
+Design choice: a row builds its graph for any dtype, so the same row with f64 in place of the float under test
+gives the reference, through the graph interpreter.
 """
 
 from __future__ import annotations

@@ -19,7 +19,11 @@ FLOAT_TYPES = ("f32", "bf16")
 
 def _dot(a: tuple[Any, ...], b: tuple[Any, ...], contract: Any, batch: Any = ()) -> Callable[[Make], Any]:
     return lambda m: m.node(
-        "dot_general", m.x("a", *a, domain="small"), m.x("b", *b, domain="small"), batch=batch, contract=contract
+        "dot_general",
+        m.x("a", *a, domain="small"),
+        m.x("b", *b, domain="small"),
+        batch=batch,
+        contract=contract,
     )
 
 

@@ -1,7 +1,8 @@
-"""Rows for elementwise operations: one for each scalar operation that the graph knows, taken from its own table.
+"""Rows for elementwise operations: one for each scalar operation that the graph knows, taken from its own
+table.
 
-Design choice: a scalar operation added to the table is under test at once; only domains that avoid undefined results
-(division by zero of integers, shifts beyond the width) are stated here.
+Design choice: a scalar operation added to the table is under test at once; only domains that avoid undefined
+results (division by zero of integers, shifts beyond the width) are stated here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from .spec import ALL, FLOATS, LINE, NUMBERS, Make, Spec
 STEPPED = frozenset({"floordiv", "mod", "fmod"})
 EXACT = frozenset("add sub mul div neg abs sqrt floor ceil round trunc sign max min fmod mod".split())
 # second operand, for integers and for floats: what keeps the result defined
-SECOND_INTEGER = {"div": "nonzero", "floordiv": "nonzero", "mod": "nonzero", "fmod": "nonzero", "pow": "positive"}
+SECOND_INTEGER = {
+    "div": "nonzero",
+    "floordiv": "nonzero",
+    "mod": "nonzero",
+    "fmod": "nonzero",
+    "pow": "positive",
+}
 SECOND_INTEGER |= {"shl": "shift", "shr": "shift"}
 FIRST_FLOAT = {"pow": "positive", "mod": "plain", "fmod": "plain", "floordiv": "plain"}
 SECOND_FLOAT = {"pow": "plain", "mod": "nonzero", "fmod": "nonzero", "floordiv": "nonzero"}

@@ -1,7 +1,7 @@
 """Rows for gathers and scatters.
 
-Design choice: indices are drawn inside the extent (negative ones included where the operation wraps them), because
-what an index outside gives is not defined.
+Design choice: indices are drawn inside the extent (negative ones included where the operation wraps them),
+because what an index outside gives is not defined.
 """
 
 from __future__ import annotations
@@ -17,24 +17,34 @@ TABLE = 19  # rows that indices may name
 def _gather(axis: int) -> Callable[[Make], Any]:
     def make(m: Make) -> Any:
         shape: tuple[Any, ...] = (TABLE, "n") if axis == 0 else ("n", TABLE)
-        return m.node("gather", m.x("x", *shape), m.x("i", "k", 2, dtype="i64", domain=f"index{TABLE}"), axis=axis)
+        return m.node(
+            "gather", m.x("x", *shape), m.x("i", "k", 2, dtype="i64", domain=f"index{TABLE}"), axis=axis
+        )
 
     return make
 
 
 def _embedding(m: Make) -> Any:
-    return m.node("gather", m.const("table", TABLE, 24), m.x("i", "b", "k", dtype="i64", domain=f"index{TABLE}"), axis=0)
+    return m.node(
+        "gather", m.const("table", TABLE, 24), m.x("i", "b", "k", dtype="i64", domain=f"index{TABLE}"), axis=0
+    )
 
 
 def _gather_elements(m: Make) -> Any:
     return m.node(
-        "gather_elements", m.x("x", "n", TABLE), m.x("i", "n", "k", dtype="i64", domain=f"index{TABLE}"), axis=1
+        "gather_elements",
+        m.x("x", "n", TABLE),
+        m.x("i", "n", "k", dtype="i64", domain=f"index{TABLE}"),
+        axis=1,
     )
 
 
 def _gather_nd(m: Make) -> Any:
     return m.node(
-        "gather_nd", m.x("x", TABLE, TABLE, "n"), m.x("i", "k", 2, dtype="i64", domain=f"index{TABLE}"), batch_dims=0
+        "gather_nd",
+        m.x("x", TABLE, TABLE, "n"),
+        m.x("i", "k", 2, dtype="i64", domain=f"index{TABLE}"),
+        batch_dims=0,
     )
 
 
@@ -51,7 +61,8 @@ def _scatter_nd(combiner: str) -> Callable[[Make], Any]:
 
 def _scatter_elements(m: Make) -> Any:
     return m.node(
-        "scatter_elements", m.x("x", TABLE, "n", domain="small"), m.x("i", "k", "n", dtype="i64", domain=f"index{TABLE}"),
+        "scatter_elements", m.x("x", TABLE, "n", domain="small"),
+        m.x("i", "k", "n", dtype="i64", domain=f"index{TABLE}"),
         m.x("u", "k", "n", domain="small"), axis=0, combiner="add",
     )  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Rows for reductions, windows, running sums, sorting, and the two stitched patterns that every transformer has.
+"""Rows for reductions, windows, running sums, sorting, and the two stitched patterns that every transformer
+has.
 
 Design choice: `terms` states how many values one result accumulates; the tolerance follows from it.
 """
@@ -45,7 +46,9 @@ def _keepdims(m: Make) -> Any:
 
 def _row(m: Make, x: Any, kind: str) -> Any:
     """A reduction over the last axis, broadcast back."""
-    return m.node("broadcast_in_dim", m.node("reduce", x, kind=kind, axes=(1,), keepdims=False), shape=(M, N), dims=(0,))
+    return m.node(
+        "broadcast_in_dim", m.node("reduce", x, kind=kind, axes=(1,), keepdims=False), shape=(M, N), dims=(0,)
+    )
 
 
 def _softmax(m: Make) -> Any:
@@ -72,7 +75,12 @@ def _window(kind: str) -> Callable[[Make], Any]:
 def _cumulative(kind: str, exclusive: bool, reverse: bool) -> Callable[[Make], Any]:
     domain = "unit" if kind == "prod" else "plain"
     return lambda m: m.node(
-        "cumulative", m.x("x", "m", "n", domain=domain), kind=kind, axis=1, exclusive=exclusive, reverse=reverse
+        "cumulative",
+        m.x("x", "m", "n", domain=domain),
+        kind=kind,
+        axis=1,
+        exclusive=exclusive,
+        reverse=reverse,
     )
 
 

@@ -1,7 +1,7 @@
 """Rows for operations that only move data.  Their results must be equal bit for bit.
 
-Design choice: sizes that are expressions of the symbols (n - 1, 2 n + 3, m n) occur on purpose: they are where index
-arithmetic goes wrong.
+Design choice: sizes that are expressions of the symbols (n - 1, 2 n + 3, m n) occur on purpose: they are
+where index arithmetic goes wrong.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def _slice(m: Make) -> Any:
 
 def _pad(mode: str, low: tuple[int, int], high: tuple[int, int]) -> Any:
     def make(m: Make) -> Any:
-        return m.node("pad", m.x("x", "m", "n"), low=low, high=high, mode=mode, value=0 if mode != "constant" else 1)
+        return m.node(
+            "pad", m.x("x", "m", "n"), low=low, high=high, mode=mode, value=0 if mode != "constant" else 1
+        )
 
     return make
 
@@ -57,7 +59,9 @@ def _concat(axis: int) -> Any:
 
 
 def _iota(m: Make) -> Any:
-    return m.node("add", m.node("iota", dtype=m.own, shape=(M, N), axis=1), m.x("x", "m", "n", domain="small"))
+    return m.node(
+        "add", m.node("iota", dtype=m.own, shape=(M, N), axis=1), m.x("x", "m", "n", domain="small")
+    )
 
 
 def _full(m: Make) -> Any:

@@ -15,6 +15,7 @@ from hwsdk.errors import InputError, nearest
 if TYPE_CHECKING:
     import numpy as np
 
+
 def dim_options(words: Iterable[str]) -> dict[str, str]:
     """`seq=1..512`, `image.2=32*h`, `batch=4`: what `hwsdk.compile(dims=...)` takes and checks."""
     return named(words, "--dim", "NAME=LOW..HIGH, NAME=SIZE or INPUT.AXIS=EXPRESSION")
@@ -88,7 +89,9 @@ def symbols_from_shapes(
             raise InputError(f"the model has no input {name!r}{nearest(name, signature)}")
         wanted = signature[name]
         if len(wanted) != len(given):
-            raise InputError(f"input {name} has rank {len(wanted)} ({text_shape(wanted)}), got {text_shape(given)}")
+            raise InputError(
+                f"input {name} has rank {len(wanted)} ({text_shape(wanted)}), got {text_shape(given)}"
+            )
         for dim, size in zip(wanted, given):
             if str(dim).isidentifier():
                 sizes[str(dim)] = size

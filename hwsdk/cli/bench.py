@@ -1,7 +1,7 @@
 """`hwsdk bench`: timings over shapes, beside peers.
 
-Design choice: peers run in the same process and alternate with hwsdk call by call, so that a slow minute of the machine
-hits both; what is printed beside the medians is their ratio.
+Design choice: peers run in the same process and alternate with hwsdk call by call, so that a slow minute of
+the machine hits both; what is printed beside the medians is their ratio.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ Runner = Callable[["Inputs"], object]
 def bench(
     model: Path = typer.Argument(..., help="An artifact (.hwx) or a model."),
     shapes: str = typer.Option(
-        "", "--shapes", help='Sizes of the symbolic dims, several separated by ";": "batch=1,seq=7;batch=2,seq=64".'
+        "",
+        "--shapes",
+        help='Sizes of the symbolic dims, several separated by ";": "batch=1,seq=7;batch=2,seq=64".',
     ),
     target: str = typer.Option(None, "--target", "-t", help="Target for a model (default: this machine's)."),
     threads: int = typer.Option(0, "--threads", help="Threads (default: the physical cores)."),
@@ -52,14 +54,16 @@ def bench(
     runners: dict[str, Runner] = {"hwsdk": lambda inputs: exe(inputs)}
     for name in filter(None, (p.strip() for p in peers.split(","))):
         runners[name] = _peer(name, onnx or model, num_threads())
-    rows = []
+    rows: list[dict[str, Any]] = []
     bindings = [arguments.bindings(text) for text in shapes.split(";") if text.strip()] or [{}]
     with progress("bench", total=len(bindings)) as advance:
         for sizes in bindings:
             rows.append({"sizes": sizes, **_times(runners, random_inputs(exe, sizes), repeats)})
             advance(1)
     if json:
-        out_json({"model": str(model), "threads": num_threads(), "compiles": exe.stats.compiles, "rows": rows})
+        out_json(
+            {"model": str(model), "threads": num_threads(), "compiles": exe.stats.compiles, "rows": rows}
+        )
         return
     others = [name for name in runners if name != "hwsdk"]
     columns = ["sizes", "first ms", "median ms", *(f"{n} ms" for n in others), *(f"/ {n}" for n in others)]
@@ -113,8 +117,9 @@ def _peer(name: str, model: Path, threads: int) -> Runner:
 
 
 def random_inputs(exe: Any, sizes: Mapping[str, int], seed: int = 0, known_only: bool = True) -> Inputs:
-    """Inputs for an executable at the given sizes: floats from a normal distribution, integers 0 or 1 (valid as ids,
-    masks and flags alike).  Symbols that are not given have the smallest size that their constraints allow, or 1."""
+    """Inputs for an executable at the given sizes: floats from a normal distribution, integers 0 or 1 (valid
+    as ids, masks and flags alike).  Symbols that are not given have the smallest size that their constraints
+    allow, or 1."""
     import numpy as np
 
     from hwsdk.dtypes import DTYPES, numpy_dtype
@@ -130,9 +135,7 @@ def random_inputs(exe: Any, sizes: Mapping[str, int], seed: int = 0, known_only:
     made = {}
     for value in signature:
         shape = tuple(int(evaluate(d, bound)) for d in value.shape)
-        if DTYPES[value.dtype].kind == "f":
-            drawn = rng.standard_normal(shape)
-        else:
-            drawn = rng.integers(0, 2, shape)
+        floats = DTYPES[value.dtype].kind == "f"
+        drawn: np.ndarray[Any, Any] = rng.standard_normal(shape) if floats else rng.integers(0, 2, shape)
         made[value.name] = drawn.astype(numpy_dtype(value.dtype))
     return made

@@ -1,6 +1,7 @@
 """`hwsdk compile`, `run` and `inspect`: from a model to an artifact, one inference, a look inside.
 
-Design choice: `run` and `bench` take an artifact or a model alike; a model is compiled first, for this machine unless
+Design choice: `run` and `bench` take an artifact or a model alike; a model is compiled first, for this
+machine unless
 `--target` says otherwise.
 """
 
@@ -47,7 +48,9 @@ def _folder(target: str) -> Path:
 @command
 def compile_model(
     model: Path = typer.Argument(..., help="A model: ONNX, or the text of a graph (.graph)."),
-    target: str = typer.Option(None, "--target", "-t", help="Targets, separated by commas (default: this machine's)."),
+    target: str = typer.Option(
+        None, "--target", "-t", help="Targets, separated by commas (default: this machine's)."
+    ),
     output: Path = typer.Option(None, "--output", "-o", help="Artifact to write (default: MODEL.hwx)."),
     dims: list[str] = DIMS,
     precision: str = PRECISION,
@@ -72,7 +75,9 @@ def compile_model(
         return
     for w in written:
         size = human_bytes(w["bytes"])
-        out(f"{w['path']}: {w['kernels']} kernels for {w['target']}, {size}, compiled in {w['seconds']:.2f} s")
+        out(
+            f"{w['path']}: {w['kernels']} kernels for {w['target']}, {size}, compiled in {w['seconds']:.2f} s"
+        )
 
 
 def _compile_one(
@@ -102,11 +107,15 @@ def _compile_one(
 @command
 def run_model(
     model: Path = typer.Argument(..., help="An artifact (.hwx) or a model."),
-    inputs: list[str] = typer.Option([], "--input", "-i", help="NAME=FILE.npy, or one FILE.npz (repeatable)."),
+    inputs: list[str] = typer.Option(
+        [], "--input", "-i", help="NAME=FILE.npy, or one FILE.npz (repeatable)."
+    ),
     random: list[str] = typer.Option([], "--random", "-r", help="NAME=1x37: a random input of that shape."),
     save: Path = typer.Option(None, "--save", "-s", help="Write all outputs to this .npz file."),
     profile: bool = typer.Option(False, "--profile", help="Print the time of each launch."),
-    target: str = typer.Option(None, "--target", "-t", help="Target for a model, or where an artifact's port lives."),
+    target: str = typer.Option(
+        None, "--target", "-t", help="Target for a model, or where an artifact's port lives."
+    ),
     dims: list[str] = DIMS,
     precision: str = PRECISION,
     json: bool = JSON,
@@ -138,7 +147,9 @@ def run_model(
     if timed is not None:
         total = timed.seconds
         out()
-        shares = [(x.kernel, x.version, x.seconds * 1e6, f"{100 * x.seconds / total:.1f} %") for x in launches]
+        shares = [
+            (x.kernel, x.version, x.seconds * 1e6, f"{100 * x.seconds / total:.1f} %") for x in launches
+        ]
         table(("kernel", "version", "us", "share"), shares)
         out(f"\n{len(launches)} launches, {total * 1e3:.3f} ms")
 
@@ -230,5 +241,7 @@ def _kernels(manifest: dict[str, Any]) -> None:
         about = manifest["kernels"].get(name, {})
         for number, (symbol, guard) in enumerate(versions):
             nodes = ", ".join(about.get("nodes", ())) if not number else ""
-            rows.append((name if not number else "", symbol, "always" if guard is None else str(guard), nodes))
+            rows.append(
+                (name if not number else "", symbol, "always" if guard is None else str(guard), nodes)
+            )
     table(("kernel", "version", "guard", "nodes"), rows)

@@ -32,9 +32,7 @@ def _collect(target: Target, level: str, pattern: str) -> tuple[list[str], list[
 
 @app.command("list")
 @command
-def list_cases(
-    target: str = TARGET, level: str = LEVEL, pattern: str = FILTER, json: bool = JSON
-) -> None:
+def list_cases(target: str = TARGET, level: str = LEVEL, pattern: str = FILTER, json: bool = JSON) -> None:
     """List the cases for a target without running them.
 
     Example: hwsdk conformance list --level L3 --filter reduce
@@ -61,7 +59,9 @@ def run(
     folder: Path = typer.Option(None, "--out", "-o", help="Write report.json, report.md and junit.xml here."),
     seed: int = typer.Option(0, "--seed", help="Seed of all random inputs."),
     shapes: int = typer.Option(10, "--shapes", min=1, max=10, help="Shapes per real model (L5)."),
-    simulate: bool = typer.Option(False, "--simulate", help="Run on the LoopIR machine even if the chip is here."),
+    simulate: bool = typer.Option(
+        False, "--simulate", help="Run on the LoopIR machine even if the chip is here."
+    ),
     json: bool = JSON,
 ) -> None:
     """Run the suite.  Exit code 0 only if the port is conformant in what was run.
@@ -77,7 +77,9 @@ def run(
     chosen = target_or_host(target)
     levels, cases = _collect(chosen, level, pattern)
     if not cases:
-        raise InputError(f"no case matches --level {level or 'all'} --filter {pattern!r}; see: hwsdk conformance list")
+        raise InputError(
+            f"no case matches --level {level or 'all'} --filter {pattern!r}; see: hwsdk conformance list"
+        )
     file = waiver_file(chosen)
     waived = waivers.load(file) if file is not None else ()
     device = open_device(chosen, simulate=simulate)

@@ -1,7 +1,8 @@
 """`hwsdk demo`: the main job, offline and without optional packages.
 
-Design choice: it proves what it prints.  Every answer is compared with the NumPy form of the model in f64 under a
-bound derived from the depth of the model, and the number of compiles is read from the executable, not assumed.
+Design choice: it proves what it prints.  Every answer is compared with the NumPy form of the model in f64
+under a bound derived from the depth of the model, and the number of compiles is read from the executable, not
+assumed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,20 @@ from hwsdk.errors import HwsdkError
 if TYPE_CHECKING:
     import numpy as np
 
-STREAM = ((1, 1), (1, 2), (1, 7), (1, 64), (1, 31), (2, 17), (1, 128), (3, 61), (1, 255), (8, 32), (1, 512), (1, 127))
+STREAM = (
+    (1, 1),
+    (1, 2),
+    (1, 7),
+    (1, 64),
+    (1, 31),
+    (2, 17),
+    (1, 128),
+    (3, 61),
+    (1, 255),
+    (8, 32),
+    (1, 512),
+    (1, 127),
+)
 # Rounding of the deepest path: two layers of (projection, scores, softmax, merge, norm, up, gelu, down, norm), each
 # accumulating K terms with an error of 4 sqrt(K) u: about 1000 u of the largest value.
 DEPTH_ROUNDINGS = 1000
@@ -30,7 +44,9 @@ class DemoError(HwsdkError):
 
 @command
 def demo(
-    target: str = typer.Option(None, "--target", "-t", help="Target to compile for (default: this machine's)."),
+    target: str = typer.Option(
+        None, "--target", "-t", help="Target to compile for (default: this machine's)."
+    ),
     threads: int = typer.Option(0, "--threads", help="Threads to use (default: the physical cores)."),
     json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
@@ -74,7 +90,9 @@ def demo(
     _judge(result)
 
 
-def _one(exe: Any, w: dict[str, np.ndarray[Any, Any]], inputs: dict[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
+def _one(
+    exe: Any, w: dict[str, np.ndarray[Any, Any]], inputs: dict[str, np.ndarray[Any, Any]]
+) -> dict[str, Any]:
     """The first call at a shape, a warm call, and the check."""
     import numpy as np
 
@@ -101,9 +119,18 @@ def _one(exe: Any, w: dict[str, np.ndarray[Any, Any]], inputs: dict[str, np.ndar
 
 
 def _print(result: dict[str, Any]) -> None:
-    out(f"target {result['target']}: compiled once in {result['compile_seconds']:.2f} s, for every batch and length")
+    out(
+        f"target {result['target']}: compiled once in {result['compile_seconds']:.2f} s, for every batch and length"
+    )
     rows = [
-        (r["batch"], r["seq"], r["first_ms"], r["warm_ms"], r["error"], "yes" if r["error"] <= r["allowed"] else "NO")
+        (
+            r["batch"],
+            r["seq"],
+            r["first_ms"],
+            r["warm_ms"],
+            r["error"],
+            "yes" if r["error"] <= r["allowed"] else "NO",
+        )
         for r in result["runs"]
     ]
     if is_terminal():

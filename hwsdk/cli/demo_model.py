@@ -1,7 +1,8 @@
-"""The model of `hwsdk demo`: a small transformer encoder with random weights, and the same mathematics in NumPy.
+"""The model of `hwsdk demo`: a small transformer encoder with random weights, and the same mathematics in
+NumPy.
 
-Design choice: the two are written apart and share only the weights.  The first uses the builder and symbolic dims; the
-second works in f64 on one batch of arrays and knows nothing of hwsdk.
+Design choice: the two are written apart and share only the weights.  The first uses the builder and symbolic
+dims; the second works in f64 on one batch of arrays and knows nothing of hwsdk.
 """
 
 from __future__ import annotations
@@ -30,7 +31,12 @@ def weights(seed: int = 0) -> Weights:
         for name in ("query", "key", "value", "merge"):
             shapes[f"{i}.{name}"] = (WIDTH, WIDTH)
         shapes |= {f"{i}.up": (WIDTH, INNER), f"{i}.up_bias": (INNER,), f"{i}.down": (INNER, WIDTH)}
-        shapes |= {f"{i}.scale1": (WIDTH,), f"{i}.scale2": (WIDTH,), f"{i}.shift1": (WIDTH,), f"{i}.shift2": (WIDTH,)}
+        shapes |= {
+            f"{i}.scale1": (WIDTH,),
+            f"{i}.scale2": (WIDTH,),
+            f"{i}.shift1": (WIDTH,),
+            f"{i}.shift2": (WIDTH,),
+        }
     made = {}
     for name, shape in shapes.items():
         values = rng.standard_normal(shape) / math.sqrt(shape[0] if len(shape) > 1 else 50.0)

@@ -1,7 +1,8 @@
-"""Which targets fit this machine: for `targets detect`, `doctor`, `demo` and every command without `--target`.
+"""Which targets fit this machine: for `targets detect`, `doctor`, `demo` and every command without
+`--target`.
 
-Design choice: the default target is the best variant of the one family that describes the processor this process runs
-on; several such families, or none, are an error that lists them.
+Design choice: the default target is the best variant of the one family that describes the processor this
+process runs on; several such families, or none, are an error that lists them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`reason`: why it does not fit; for one that fits, `best of its family` or nothing.  `processor`: it describes
-    the machine's own processor rather than a device beside it."""
+    """`reason`: why it does not fit; for one that fits, `best of its family` or nothing.  `processor`: it
+    describes the machine's own processor rather than a device beside it."""
 
     target: str
     family: str
@@ -71,8 +72,12 @@ def host_target() -> Target:
     if len(fitting) == 1:
         return load_target(fitting[0].target)
     if fitting:
-        raise TargetError(f"several targets fit this machine: {', '.join(v.target for v in fitting)}; choose with -t")
-    reasons = "; ".join(f"{v.target}: {v.reason}" for v in verdicts() if v.processor) or "no description was found"
+        raise TargetError(
+            f"several targets fit this machine: {', '.join(v.target for v in fitting)}; choose with -t"
+        )
+    reasons = (
+        "; ".join(f"{v.target}: {v.reason}" for v in verdicts() if v.processor) or "no description was found"
+    )
     raise TargetError(f"no target fits this machine's processor ({reasons}); see: hwsdk targets detect")
 
 

@@ -1,7 +1,7 @@
 """`hwsdk doctor`: what this machine can do, what is missing and how to get it.
 
-Design choice: what to look for beyond Python packages is read from the descriptions (detection conditions, link and
-compile commands), so a vendor's own target is examined like a shipped one.
+Design choice: what to look for beyond Python packages is read from the descriptions (detection conditions,
+link and compile commands), so a vendor's own target is examined like a shipped one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ import typer
 from hwsdk.cli.terminal import command, human_bytes, out, out_json, table
 from hwsdk.errors import HwsdkError
 
-REQUIRED = ("numpy", "llvmlite", "PyYAML", "jsonschema", "ml-dtypes", "typer", "rich", "filelock", "platformdirs")
+REQUIRED = (
+    "numpy",
+    "llvmlite",
+    "PyYAML",
+    "jsonschema",
+    "ml-dtypes",
+    "typer",
+    "rich",
+    "filelock",
+    "platformdirs",
+)
 OPTIONAL = {
     "onnx": 'reads ONNX models: pip install "hwsdk[onnx]"',
     "onnxruntime": "the peer of bench and conformance: pip install onnxruntime",
@@ -39,7 +49,8 @@ class Finding:
 
 @command
 def doctor(json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    """Examine this machine: packages, targets that fit, tools, cache.  Exit code 1 if something needed is missing.
+    """Examine this machine: packages, targets that fit, tools, cache.  Exit code 1 if something needed is
+    missing.
 
     Example: hwsdk doctor
     """

@@ -1,7 +1,7 @@
 """`hwsdk explain` and `hwsdk dump`: what the compiler decided and why, and every IR as text.
 
-Design choice: both compile once through the ordinary driver and print what its stages left behind; nothing is computed
-a second way for show.
+Design choice: both compile once through the ordinary driver and print what its stages left behind; nothing is
+computed a second way for show.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def explain(
     precision: str = PRECISION,
     json: bool = JSON,
 ) -> None:
-    """Say what was decided for each kernel: fusion, tiles, intrinsic, versions, and the field of the description
-    behind each number.
+    """Say what was decided for each kernel: fusion, tiles, intrinsic, versions, and the field of the
+    description behind each number.
 
     Example: hwsdk explain model.onnx -t ./mychip.yaml --kernel matmul
     """
@@ -123,7 +123,9 @@ def _print_entry(entry: Mapping[str, Any]) -> None:
 def dump(
     model: Path = MODEL,
     target: str = TARGET,
-    stage: str = typer.Option(..., "--stage", "-s", help="imported, graph, fused, schedule, loop, host, llvm, asm."),
+    stage: str = typer.Option(
+        ..., "--stage", "-s", help="imported, graph, fused, schedule, loop, host, llvm, asm."
+    ),
     after: str = typer.Option("", "--after", help="With --stage graph: stop after this pass."),
     kernel: str = KERNEL,
     dims: list[str] = DIMS,
@@ -177,7 +179,9 @@ def _fused(made: Compilation, kernel: str) -> Iterator[str]:
         for role, tensors in (("in", k.inputs), ("out", k.outputs), ("temp", k.temps)):
             lines += [f"  {role} {t.name}: {t.dtype}[{', '.join(map(str, t.shape))}]" for t in tensors]
         for b in k.blocks:
-            iters = ", ".join(f"{i.name} < {i.extent}{'' if i.kind == 'parallel' else ' reduce'}" for i in b.iters)
+            iters = ", ".join(
+                f"{i.name} < {i.extent}{'' if i.kind == 'parallel' else ' reduce'}" for i in b.iters
+            )
             lines.append(f"  block {b.name} ({iters})")
             lines += [f"    let {x.name} = {print_value(x.value)}" for x in b.lets]
             combine = f"{b.combiner} in {b.accumulator}: " if b.combiner else ""

@@ -1,7 +1,7 @@
 """The `hwsdk` command: its subcommands and the way out of the process.
 
-Design choice: one place ends the process.  Commands raise; `entry` turns everything that may escape, Ctrl-C during an
-import included, into a message and an exit code.
+Design choice: one place ends the process.  Commands raise; `entry` turns everything that may escape, Ctrl-C
+during an import included, into a message and an exit code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
 ) -> None:
     """Options of the command itself."""
 

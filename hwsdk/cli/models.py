@@ -23,7 +23,17 @@ def list_models(json: bool = typer.Option(False, "--json", help="Print JSON.")) 
 
     entries = sorted(catalogue.CATALOGUE.values(), key=lambda e: (e.rung, e.name))
     if json:
-        keys = ("name", "rung", "requirement", "member", "size_bytes", "sha256", "licence", "interface", "about")
+        keys = (
+            "name",
+            "rung",
+            "requirement",
+            "member",
+            "size_bytes",
+            "sha256",
+            "licence",
+            "interface",
+            "about",
+        )
         out_json([{k: getattr(e, k) for k in keys} | {"cached": catalogue.cached(e.name)} for e in entries])
         return
     rows = [

@@ -1,6 +1,7 @@
 """`hwsdk sim`: a model on the LoopIR machine: values, capacity, bytes per level, races, predicted time.
 
-Design choice: the answers are compared with the graph interpreter, so that a green run says more than "it ended".
+Design choice: the answers are compared with the graph interpreter, so that a green run says more than "it
+ended".
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def sim(
     per_kernel: bool = typer.Option(False, "--per-kernel", help="Also one line per launch."),
     json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Run a model on the simulated chip: right values, places never over capacity, no races; and predict its time.
+    """Run a model on the simulated chip: right values, places never over capacity, no races; and predict its
+    time.
 
     Example: hwsdk sim model.onnx -t ./mychip.yaml --shapes batch=1,seq=16
     """
@@ -57,7 +59,9 @@ def sim(
             out()
             table(("kernel", "cycles", "bound by"), rows)
     if error > _allowed(made.target):
-        raise SimulationError(f"the results differ from the interpreter's by {error:.3g} of their largest value")
+        raise SimulationError(
+            f"the results differ from the interpreter's by {error:.3g} of their largest value"
+        )
 
 
 def _plain(stats: Any) -> Any:
@@ -73,7 +77,9 @@ def _worst(got: dict[str, Any], want: dict[str, Any]) -> float:
     for name, reference in want.items():
         ours = got[name]
         if ours.shape != reference.shape:
-            raise SimulationError(f"output {name} has shape {ours.shape}, the interpreter says {reference.shape}")
+            raise SimulationError(
+                f"output {name} has shape {ours.shape}, the interpreter says {reference.shape}"
+            )
         scale = float(np.abs(reference.astype(np.float64)).max(initial=1e-30))
         error = np.abs(ours.astype(np.float64) - reference.astype(np.float64))
         same = (ours == reference) | ((ours != ours) & (reference != reference))
@@ -87,13 +93,24 @@ def _allowed(target: Any) -> float:
 
 
 def _print(name: str, stats: Any, error: float) -> None:
-    out(f"{name}: {stats.launches} launches, {stats.cycles:,.0f} cycles, {stats.seconds * 1e3:.3f} ms predicted")
+    out(
+        f"{name}: {stats.launches} launches, {stats.cycles:,.0f} cycles, {stats.seconds * 1e3:.3f} ms predicted"
+    )
     out(f"bound by {stats.bound_by or '-'}; largest error {error:.2g} of the largest value\n")
     rows: list[tuple[object, ...]] = []
     for place, p in stats.places.items():
         capacity = human_bytes(p.capacity_bytes) if p.capacity_bytes is not None else "-"
         moved = human_bytes(p.moved_bytes)
-        rows.append((place, human_bytes(p.read_bytes), human_bytes(p.written_bytes), moved, human_bytes(p.peak_bytes), capacity))
+        rows.append(
+            (
+                place,
+                human_bytes(p.read_bytes),
+                human_bytes(p.written_bytes),
+                moved,
+                human_bytes(p.peak_bytes),
+                capacity,
+            )
+        )
     table(("place", "read", "written", "moved in", "peak", "capacity"), rows)
     out()
     units = [(u, s.uses, s.ops, f"{100 * stats.utilisation(u):.1f} %") for u, s in stats.units.items()]

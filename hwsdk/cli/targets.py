@@ -1,7 +1,8 @@
-"""`hwsdk targets`: the descriptions that can be found, what they say, whether they are sound, which fit this machine.
+"""`hwsdk targets`: the descriptions that can be found, what they say, whether they are sound, which fit this
+machine.
 
-Design choice: `show` prints the merged and detected numbers with the place each came from, because that is what the
-planner sees.
+Design choice: `show` prints the merged and detected numbers with the place each came from, because that is
+what the planner sees.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def _show(target: Target) -> None:
     out(f"features: {' '.join(target.features) or '-'}")
     route = target.codegen
     out(f"code generation: {route.route}, {route.model}; port: {target.runtime.port}\n")
-    rows: list[tuple[object, ...]] = [(v.name, v.count or f"up to {v.max}", v.clock_ghz) for v in target.levels]
+    rows: list[tuple[object, ...]] = [
+        (v.name, v.count or f"up to {v.max}", v.clock_ghz) for v in target.levels
+    ]
     table(("level", "count", "GHz"), rows)
     out()
     rows = [
@@ -141,6 +144,8 @@ def detect(json: bool = JSON) -> None:
 
     found = verdicts()
     if json:
-        out_json([{"target": v.target, "family": v.family, "fits": v.fits, "reason": v.reason} for v in found])
+        out_json(
+            [{"target": v.target, "family": v.family, "fits": v.fits, "reason": v.reason} for v in found]
+        )
         return
     table(("target", "family", "fits", "reason"), [(v.target, v.family, v.fits, v.reason) for v in found])

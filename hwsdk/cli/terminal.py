@@ -1,8 +1,8 @@
 """How commands speak: tables, JSON, progress, one-line errors and exit codes.
 
-Design choice: what a command prints goes to standard output and is plain text unless that is a terminal; progress and
-errors go to standard error.  A deliberate error (`HwsdkError`) is one sentence and its own exit code, never a
-traceback; HWSDK_DEBUG=1 shows the traceback too.
+Design choice: what a command prints goes to standard output and is plain text unless that is a terminal;
+progress and errors go to standard error.  A deliberate error (`HwsdkError`) is one sentence and its own exit
+code, never a traceback; HWSDK_DEBUG=1 shows the traceback too.
 """
 
 from __future__ import annotations

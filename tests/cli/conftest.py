@@ -1,4 +1,6 @@
-"""How the tests of the command line call it: in this process for speed, as a process where that is the point."""
+"""How the tests of the command line call it: in this process for speed, as a process where that is the
+point.
+"""
 
 from __future__ import annotations
 

@@ -51,5 +51,5 @@ def test_symbols_from_shapes() -> None:
     assert arguments.symbols_from_shapes(signature, {"x": (3, 128)}) == {"batch": 3}
     with pytest.raises(InputError, match="rank"):
         arguments.symbols_from_shapes(signature, {"x": (3,)})
-    with pytest.raises(InputError, match="did you mean|no input"):
+    with pytest.raises(InputError, match="no input"):
         arguments.symbols_from_shapes(signature, {"z": (3, 128)})

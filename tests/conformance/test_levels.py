@@ -49,7 +49,13 @@ def _noisy(results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:  # type:
 
 @pytest.mark.parametrize(
     "pattern, fault",
-    [("L3/add-f32", _off), ("L3/dot-f32", _noisy), ("L3/transpose-i8", _off), ("L3/eq-i64", _off), ("L3/sort-i32", _off)],
+    [
+        ("L3/add-f32", _off),
+        ("L3/dot-f32", _noisy),
+        ("L3/transpose-i8", _off),
+        ("L3/eq-i64", _off),
+        ("L3/sort-i32", _off),
+    ],
 )
 def test_a_wrong_device_fails(pattern: str, fault: Fault) -> None:
     (outcome,) = l3(pattern, InterpreterDevice(fault))

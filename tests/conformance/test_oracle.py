@@ -17,7 +17,11 @@ def test_matrix_product() -> None:
     c = rng.standard_normal((4, 3)).astype(np.float32)
     dtypes = {"d": "f32", "c": "f32", "a": "bf16", "b": "bf16"}
     oracle = Oracle(
-        "d[m, n] = c[m, n] + sum[k](f32(a[m, k]) * f32(b[k, n]))", dtypes, {"m": 4, "n": 3, "k": 5}, "free", False
+        "d[m, n] = c[m, n] + sum[k](f32(a[m, k]) * f32(b[k, n]))",
+        dtypes,
+        {"m": 4, "n": 3, "k": 5},
+        "free",
+        False,
     )
     got = oracle.run({"a": a, "b": b, "c": c, "d": np.zeros((4, 3), np.float32)})["d"]
     np.testing.assert_allclose(got, c + a.astype(np.float32) @ b.astype(np.float32), rtol=1e-6)
@@ -64,7 +68,11 @@ def test_select_touches_only_the_chosen_side() -> None:
 
 
 def test_reductions_extrema_and_statements_in_order() -> None:
-    operands = {"m": np.zeros((), np.float32), "d": np.zeros(3, np.float32), "x": np.array([1, 5, 2], np.float32)}
+    operands = {
+        "m": np.zeros((), np.float32),
+        "d": np.zeros(3, np.float32),
+        "x": np.array([1, 5, 2], np.float32),
+    }
     dtypes = dict.fromkeys(operands, "f32")
     got = Oracle("m[] = max[n](x[n]); d[n] = x[n] - m[]", dtypes, {"n": 3}, "each", False).run(operands)
     assert got["m"] == 5

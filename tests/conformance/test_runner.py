@@ -80,7 +80,11 @@ def test_nothing_run_is_not_conformant() -> None:
 
 
 def test_selection() -> None:
-    cases = [Case("L1", "alloc", _launching), Case("L3", "add-f32", _launching), Case("L3", "add-i64", _launching)]
+    cases = [
+        Case("L1", "alloc", _launching),
+        Case("L3", "add-f32", _launching),
+        Case("L3", "add-i64", _launching),
+    ]
     assert [c.name for c in runner.select(cases, ["L3"])] == ["add-f32", "add-i64"]
     assert [c.name for c in runner.select(cases, [], "*-i64,alloc")] == ["alloc", "add-i64"]
     assert runner.known_levels("l1, L3") == ["L1", "L3"]
