@@ -176,9 +176,13 @@ class Constraints:
         if any(self.equal(dim, d) for d, _ in self.lower_bounds):
             return dim
         self._learn(f"{reason}: {dim} is not known to be at least 0")
-        bound = _least_symbol(dim, 0)
+        bound = _symbol_bound(dim, 0)
         if bound is not None:
-            self.declare(bound[0], bound[1])
+            name, low, high = bound
+            try:
+                self.declare(name, self.ranges.get(name, (0, None))[0] if low is None else low, high)
+            except GraphError as e:
+                raise GraphError(f"{reason}: {e}") from None
         else:
             self.lower_bounds.append((dim, reason))
         return dim
@@ -280,19 +284,20 @@ def _occurs(atom: Atom, d: Dim) -> bool:
     return any(a is atom or (isinstance(a, Op) and any(_occurs(atom, x) for x in a.args)) for a in inside)
 
 
-def _least_symbol(dim: Dim, least: int) -> tuple[str, int] | None:
-    """(name, k) such that dim >= least exactly if name >= k.
+def _symbol_bound(dim: Dim, least: int) -> tuple[str, int | None, int | None] | None:
+    """(name, low, high) such that dim >= least exactly if low <= name <= high.
 
-    c*x + k >= v  is  x >= ceil((v - k)/c)  for c > 0;   x//b >= v  is  x >= v*b  for b > 0.
+    c*x + k >= v  is  x >= ceil((v - k)/c) for c > 0, and x <= floor((k - v)/-c) for c < 0;   x//b >= v  is  x >= v*b.
     """
     rest = constant_term(dim)
     pairs = [t for t in terms(dim) if t[1]]
-    if len(pairs) != 1 or len(pairs[0][1]) != 1 or pairs[0][0] < 0:
+    if len(pairs) != 1 or len(pairs[0][1]) != 1:
         return None
     c, (atom,) = pairs[0]
-    least = -((rest - least) // c)
     if isinstance(atom, Symbol):
-        return atom.name, least
+        return (atom.name, -((rest - least) // c), None) if c > 0 else (atom.name, None, (rest - least) // -c)
     if atom.name == "floordiv" and isinstance(b := atom.args[1], int) and b > 0:
-        return _least_symbol(atom.args[0], least * b)
+        if c > 0:
+            return _symbol_bound(atom.args[0], -((rest - least) // c) * b)
+        return _symbol_bound(-atom.args[0], -((rest - least) // -c * b + b - 1))  # x//b <= v  is  x <= v*b + b - 1
     return None

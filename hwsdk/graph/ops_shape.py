@@ -64,11 +64,11 @@ def _infer_slice(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints
     for axis, (low, high, step) in enumerate(zip(starts, limits, strides, strict=True)):
         if constraints.range_of(step)[1] is not None and (constraints.range_of(step)[1] or 0) < 1:
             raise GraphError(f"slice: stride {step} of axis {axis} is not positive")
-        for what, gap in (("start", low), ("limit", x.shape[axis] - high)):
-            most = constraints.range_of(gap)[1]
-            if most is not None and most < 0:
-                raise GraphError(f"slice: {what} of axis {axis} lies outside {x}: {low}..{high}")
-        shape.append(constraints.simplify(maximum(0, ceildiv(high - low, step))))
+        size = constraints.simplify(maximum(0, ceildiv(high - low, step)))
+        if size != 0:  # what is read must exist
+            constraints.nonnegative(low, f"slice: start of axis {axis} of {x}")
+            constraints.nonnegative(x.shape[axis] - high, f"slice: {high} is at most the size of axis {axis} of {x}")
+        shape.append(constraints.simplify(size))
     return ((x.dtype, tuple(shape)),)
 
 
