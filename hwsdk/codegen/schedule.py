@@ -86,7 +86,8 @@ class ContractionSchedule:
         m, n, k = self.tiles
         text = (
             f"{self.intrinsic or 'plain'} {self.register_tile[0]}x{self.register_tile[1]} in {m}x{n}x{k}"
-            f" {self.order}>{self.register_order} x{self.buffers} workers {'x'.join(map(str, self.worker_tile))}"
+            f" {self.order}>{self.register_order} x{self.buffers}"
+            f" workers {'x'.join(map(str, self.worker_tile))}"
             f" B {self.b_layout} C in {self.accumulate}{'' if self.c_stays else ' (leaves over k)'}"
         )
         text += f" chains {self.k_chains}" if self.k_chains > 1 else ""
@@ -163,8 +164,8 @@ class WindowSchedule:
 
     def __str__(self) -> str:
         return (
-            f"{self.pixels} pixels x {self.vectors} vectors of {self.lanes}, {self.rows_per_task} rows per task:"
-            f" {self.cycles:.0f} cycles, bound by {self.bound_by}"
+            f"{self.pixels} pixels x {self.vectors} vectors of {self.lanes},"
+            f" {self.rows_per_task} rows per task: {self.cycles:.0f} cycles, bound by {self.bound_by}"
         )
 
 
@@ -231,6 +232,7 @@ def _build(cls: type[Any], data: Mapping[str, Any], base: Mapping[str, Any]) -> 
 
 def _convert(name: str, hint: Any, value: Any) -> Any:
     """`value` as the type of the decision; the message shows both."""
+    converted: Any
     if isinstance(hint, types.GenericAlias):
         converted = _convert_tuple(name, typing.get_args(hint), value)
     elif hint in (ContractionSchedule, Reason):

@@ -98,7 +98,7 @@ def _cached(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit
     depth = k_blocks(machine, problem)
     depth = depth[depth >= min(SHORTEST, depth.max())]
     workers = worker_grid(machine, problem)
-    registers = _fitting(machine, problem, abilities, register_tiles(machine, problem, abilities))
+    registers = fitting_registers(machine, problem, abilities).nest.tiles.register
     pick = grid(range(workers.shape[1]), range(registers.shape[1])).astype(int)
     pairs = np.concatenate([workers[:, pick[0]], registers[:, pick[1]]])
     if pairs.shape[1] > KEPT:
@@ -109,11 +109,11 @@ def _cached(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit
     return _blocked(machine, problem, abilities, pairs, depth, coarse=False)
 
 
-def _fitting(machine: Machine, problem: Contraction, abilities: Abilities, registers: Vector) -> Vector:
+def fitting_registers(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit:
+    """Every register tile that fits, with the whole problem as its block."""
+    registers = register_tiles(machine, problem, abilities)
     whole = constant(problem.extents, registers.shape[1])
-    return registers[
-        :, fits(Nest(machine, problem, Tiles.of(whole, whole, registers, "kmn")), abilities).mask
-    ]
+    return fits(Nest(machine, problem, Tiles.of(whole, whole, registers, "kmn")), abilities).kept()
 
 
 def _blocked(

@@ -6,7 +6,7 @@ nearest place, whether copies overlap, whether an execution level lies inside th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,17 +35,18 @@ def plan_top(
 ) -> tuple[ContractionSchedule, ...]:
     """The `count` best schedules, best first."""
     problem = problem.at()
-    ranked: list[_Ranked] = []
+    ranked: list[tuple[float, Fit, Cost, int]] = []
     for machine in machines(target, problem):
         fit = candidates(machine, problem, abilities)
         if fit is not None:
             costs = cost(fit.nest)
             ties = costs.cycles * (1 + 1e-7 * fit.nest.tiles.level[0])
-            ranked += [_Ranked(fit, costs, int(i)) for i in np.argsort(ties, kind="stable")[:count]]
+            best = np.argsort(ties, kind="stable")[:count]
+            ranked += [(float(costs.cycles[i]), fit, costs, int(i)) for i in best]
     if not ranked:
         raise PlanError(_nothing_fits(target, problem))
-    ranked.sort(key=lambda r: r.cycles)
-    return tuple(r.schedule() for r in ranked[:count])
+    ranked.sort(key=lambda r: r[0])
+    return tuple(schedule_of(*r[1:]) for r in ranked[:count])
 
 
 def predict(
@@ -79,49 +80,40 @@ def _machine_of(target: Target, problem: Contraction, schedule: ContractionSched
     raise PlanError(f"target {target.name}: no intrinsic {schedule.intrinsic!r} for {problem}")
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    fit: Fit
-    cost: Cost
-    index: int
-
-    @property
-    def cycles(self) -> float:
-        return float(self.cost.cycles[self.index])
-
-    def schedule(self) -> ContractionSchedule:
-        nest, i = self.fit.nest, self.index
-        machine, problem, tiles = nest.machine, nest.problem, nest.tiles
-        engine, store = machine.engine, machine.store
-        mr, nr = (int(x) for x in tiles.register[:, i])
-        register = (_up(mr, engine.m), _up(nr, engine.n))
-        layout = "in_place"
-        if not machine.staged:
-            layout = "packed" if problem.b_constant else "copied" if copies_b(machine, problem) else layout
-        schedule = ContractionSchedule(
-            shape=problem.extents,
-            intrinsic=engine.intrinsic,
-            unit=engine.unit,
-            unit_shape=(engine.m, engine.n, engine.k),
-            register_tile=register,
-            tiles=_triple(tiles.level[:, i]),
-            worker_tile=_triple(tiles.worker[:, i]),
-            order=tiles.order_text(i),
-            register_order="nm" if tiles.columns_outer[i] else "mn",
-            buffers=int(tiles.buffers[i]),
-            k_chains=int(tiles.chains[i]),
-            panel=register[1] if layout != "in_place" else 0,
-            b_layout=layout,
-            near=machine.near.name,
-            accumulate=store.name if store is not None else machine.near.name,
-            c_stays=bool(nest.stays[i]),
-            groups=int(nest.groups[i]) if machine.inner is not None else 1,
-            occupancy=int(tiles.occupancy[i]),
-            used_bytes=int(self.fit.used[i]),
-            cycles=self.cycles,
-            bound_by=self.cost.bound_by(i),
-        )
-        return replace(schedule, why=reasons(machine, problem, schedule))
+def schedule_of(fit: Fit, costs: Cost, i: int) -> ContractionSchedule:
+    """Candidate `i` as a schedule, with its reasons."""
+    nest = fit.nest
+    machine, problem, tiles = nest.machine, nest.problem, nest.tiles
+    engine, store = machine.engine, machine.store
+    mr, nr = (int(x) for x in tiles.register[:, i])
+    register = (_up(mr, engine.m), _up(nr, engine.n))
+    layout = "in_place"
+    if not machine.staged:
+        layout = "packed" if problem.b_constant else "copied" if copies_b(machine, problem) else layout
+    schedule = ContractionSchedule(
+        shape=problem.extents,
+        intrinsic=engine.intrinsic,
+        unit=engine.unit,
+        unit_shape=(engine.m, engine.n, engine.k),
+        register_tile=register,
+        tiles=_triple(tiles.level[:, i]),
+        worker_tile=_triple(tiles.worker[:, i]),
+        order=tiles.order_text(i),
+        register_order="nm" if tiles.columns_outer[i] else "mn",
+        buffers=int(tiles.buffers[i]),
+        k_chains=int(tiles.chains[i]),
+        panel=register[1] if layout != "in_place" else 0,
+        b_layout=layout,
+        near=machine.near.name,
+        accumulate=store.name if store is not None else machine.near.name,
+        c_stays=bool(nest.stays[i]),
+        groups=int(nest.groups[i]) if machine.inner is not None else 1,
+        occupancy=int(tiles.occupancy[i]),
+        used_bytes=int(fit.used[i]),
+        cycles=float(costs.cycles[i]),
+        bound_by=costs.bound_by(i),
+    )
+    return replace(schedule, why=reasons(machine, problem, schedule))
 
 
 def _adapted(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Nest:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsdk.codegen.planner.levels import Machine
 from hwsdk.codegen.planner.nest import Nest
-from hwsdk.codegen.planner.problem import Abilities
-from hwsdk.codegen.planner.tiles import K, M, Mask, N, Tiles, Vector, ceil_div
+from hwsdk.codegen.planner.problem import Abilities, Contraction
+from hwsdk.codegen.planner.tiles import K, M, Mask, N, Tiles, Vector, ceil_div, constant
 
 POINTER_BYTES = 12.0  # registers per copied granule of a lane: an address and its offset
 COPY_GRANULE = 16.0
@@ -108,7 +109,14 @@ def accumulator_sets(nest: Nest, registers: Vector) -> Vector:
     assert store is not None
     in_flight = accumulator_bytes(nest) / (engine.m * engine.n * nest.problem.acc_bytes)
     room = np.floor((store.bytes - registers) / accumulator_bytes(nest))
-    return np.maximum(1, np.minimum(np.ceil(engine.in_flight / in_flight), 1 + room))
+    return np.asarray(np.maximum(1, np.minimum(np.ceil(engine.in_flight / in_flight), 1 + room)))
+
+
+def k_chains(machine: Machine, problem: Contraction, rows: int, columns: int) -> int:
+    """Sets of accumulators for one register tile: what a kernel for a row or column edge uses too."""
+    whole = constant((rows, columns, max(machine.engine.k, problem.extents[2])), 1)
+    nest = Nest(machine, problem, Tiles.of(whole, whole, whole[:2], "kmn"))
+    return int(accumulator_sets(nest, register_bytes(nest))[0]) if machine.store is not None else 1
 
 
 def copies_through_registers(nest: Nest) -> bool:
@@ -142,7 +150,8 @@ def copy_registers(nest: Nest) -> Vector:
 def occupancy_of(nest: Nest, registers: Vector, used: Vector) -> Vector:
     """Worker tiles in flight: the least of what scratchpad, register file and the level itself allow."""
     inner, near, store = nest.machine.inner, nest.machine.near, nest.machine.store
-    assert inner is not None and store is not None
+    assert inner is not None
+    assert store is not None
     by_pad = np.floor((near.pool or near.bytes) / np.maximum(used, 1))
     by_file = np.floor(store.pool / (nest.groups * registers)) if store.pool else np.full(len(nest), np.inf)
     return np.asarray(np.minimum(np.minimum(by_pad, by_file), inner.resident_tiles))

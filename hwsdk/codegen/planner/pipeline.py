@@ -179,7 +179,7 @@ class _Stage:
         serial = work + arriving + np.where(out > 0, out + waits, 0.0)
         serial = serial + returning * np.where(back > 0, back + self.latency, 0.0)
         if not self.hides.any():
-            return serial
+            return np.asarray(serial)
         arriving = np.maximum(loads, arriving / np.maximum(1, self.nest.tiles.buffers - 1))
         bare = np.maximum(work, arriving)
         hidden = np.maximum(bare, loads + out)

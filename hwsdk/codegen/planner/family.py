@@ -1,0 +1,233 @@
+"""Versions of one contraction for sizes that are known only at run time, and the rule that picks one.
+
+Design choice: cost every possible version at sample sizes, then add versions greedily while each lowers the
+mean log cost noticeably.  The full cost function judges at compile time; the selector's short expression
+chooses at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from hwsdk.codegen.planner.candidates import fitting_registers
+from hwsdk.codegen.planner.contraction import DEFAULT, plan, schedule_of
+from hwsdk.codegen.planner.cost import cost
+from hwsdk.codegen.planner.fits import Fit, fits
+from hwsdk.codegen.planner.levels import Machine, machines
+from hwsdk.codegen.planner.nest import Nest
+from hwsdk.codegen.planner.problem import Abilities, Contraction, Extent, Range
+from hwsdk.codegen.planner.runtime import RunTiles, run_tiles
+from hwsdk.codegen.planner.selector import scale_of, select, version_cost
+from hwsdk.codegen.planner.tiles import Tiles, Vector
+from hwsdk.codegen.schedule import ContractionSchedule
+from hwsdk.errors import PlanError
+from hwsdk.graph.dims import Dim, evaluate, substitute
+from hwsdk.target_desc.model import Target
+
+GAIN = 0.02  # a further version must lower the mean log cost by this
+SPLIT_CHAINS = 0.01  # what a version with split accumulators must gain, per set: it is longer code
+MOST_SAMPLES = 16
+IMPOSSIBLE = 1e3  # times the best: a version that does not fit a sample
+
+Point = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Version:
+    """schedule: at the typical size; tiles: at run time; cost: scaled cycles, to be compared with
+    other versions only.  All over the symbols m, n, k (and batch) that are not constant."""
+
+    schedule: ContractionSchedule
+    tiles: RunTiles
+    cost: Dim
+
+
+@dataclass(frozen=True)
+class Family:
+    """select: index of the version for given m, n, k; guards: at which sampled sizes each version is taken;
+    mean, worst: predicted time of the best version per size divided by the selected one's."""
+
+    versions: tuple[Version, ...]
+    select: Dim
+    guards: tuple[str, ...]
+    mean: float
+    worst: float
+
+    def __str__(self) -> str:
+        head = (
+            f"{len(self.versions)} version(s), {self.mean:.3f} of the best per size (worst {self.worst:.3f})"
+        )
+        return "\n".join(
+            [head, *(f"  {g}: {v.schedule}" for g, v in zip(self.guards, self.versions, strict=True))]
+        )
+
+
+def family(
+    target: Target,
+    problem: Contraction,
+    samples: Sequence[Point] = (),
+    most: int = 4,
+    abilities: Abilities = DEFAULT,
+) -> Family:
+    """Versions for a contraction with ranges; `samples`: (m, n, k) to plan for (else the ranges' own
+    samples)."""
+    points = tuple(samples) or sample_points(problem)
+    found = machines(target, problem.at())
+    scale = scale_of(found)
+    pools = [(m, tuple(_pool(m, target, problem, points, abilities, scale))) for m in found]
+    table = np.concatenate([_costs(m, problem, pool, points, abilities) for m, pool in pools])
+    if not np.isfinite(table.min(0)).all():
+        raise PlanError(f"target {target.name}: no version of {problem.at()} fits every size")
+    table = np.minimum(table / table.min(0), IMPOSSIBLE)
+    owners = [(m, v) for m, pool in pools for v in pool]
+    plainer = 1 + SPLIT_CHAINS * np.array([[v.schedule.k_chains - 1] for _, v in owners])
+    chosen = _greedy(table * plainer, most)
+    versions = tuple(_shown(*owners[i], problem.at(), abilities) for i in chosen)
+    choice = select([v.cost for v in versions])
+    picks = [int(evaluate(choice, _sizes(problem.at(*p)))) for p in points]
+    loss = table[[chosen[v] for v in picks], range(len(points))]
+    guards = _guards(points, picks, len(versions))
+    return Family(versions, choice, guards, float(np.exp(-np.log(loss).mean())), float(1 / loss.max()))
+
+
+def sample_points(problem: Contraction) -> tuple[Point, ...]:
+    """Sizes to plan for: all combinations of the dynamic dims' samples, thinned."""
+
+    def values(extent: Extent, count: int) -> tuple[int, ...]:
+        return extent.samples(count) if isinstance(extent, Range) else (max(1, extent),)
+
+    dynamic = sum(isinstance(x, Range) for x in (problem.m, problem.n, problem.k))
+    count = {0: 1, 1: 12, 2: 4, 3: 3}[dynamic]
+    points = list(product(*(values(x, count) for x in (problem.m, problem.n, problem.k))))
+    step = -(-len(points) // MOST_SAMPLES)
+    return tuple(points[::step])
+
+
+def _pool(
+    machine: Machine,
+    target: Target,
+    problem: Contraction,
+    points: Sequence[Point],
+    abilities: Abilities,
+    scale: int,
+) -> Iterator[Version]:
+    """At caches every register tile that fits, in both orders; else the distinct plans of the sampled
+    sizes."""
+    seen = set()
+    if machine.staged:
+        for point in points:
+            schedule = plan(target, problem.at(*point), abilities)
+            key = (schedule.register_tile, schedule.tiles, schedule.order, schedule.buffers)
+            if schedule.intrinsic == machine.engine.intrinsic and key not in seen:
+                seen.add(key)
+                yield _version(machine, problem, schedule, scale)
+        return
+    largest = problem.at(*(max(p[d] for p in points) for d in range(3)))
+    fit = fitting_registers(machine, largest, abilities)
+    costs = cost(fit.nest)
+    for i in range(len(fit.nest)):
+        schedule = schedule_of(fit, costs, i)
+        for order, register_order in abilities.cache_orders:
+            ordered = replace(schedule, order=order, register_order=register_order)
+            yield _version(machine, problem, ordered, scale)
+
+
+def _version(machine: Machine, problem: Contraction, schedule: ContractionSchedule, scale: int) -> Version:
+    """The run-time form; constant extents are put in."""
+    extents = zip(("m", "n", "k", "batch"), (problem.m, problem.n, problem.k, problem.batch), strict=True)
+    constants = {d: x for d, x in extents if isinstance(x, int)}
+    tiles = run_tiles(machine, problem, schedule)
+    price = version_cost(machine, problem, schedule, tiles, scale)
+
+    def fixed(triple: tuple[Dim, Dim, Dim]) -> tuple[Dim, Dim, Dim]:
+        m, n, k = (substitute(d, constants) for d in triple)
+        return m, n, k
+
+    tiles = RunTiles(fixed(tiles.worker), fixed(tiles.level), substitute(tiles.rows, constants))
+    return Version(schedule, tiles, substitute(price, constants))
+
+
+def _sizes(problem: Contraction) -> dict[str, int]:
+    return dict(zip("mnk", problem.extents, strict=True)) | {"batch": problem.batches}
+
+
+def tiles_at(version: Version, problems: Sequence[Contraction]) -> list[Tiles]:
+    """The version's tiles at some sizes."""
+    columns = [_sizes(p) for p in problems]
+    sizes = {name: np.array([c[name] for c in columns]) for name in columns[0]}
+    count = np.zeros(len(problems))
+
+    def at(*dims: Dim) -> Vector:
+        return np.stack([evaluate(d, sizes) + count for d in dims])
+
+    s = version.schedule
+    worker, level = at(*version.tiles.worker), at(*version.tiles.level)
+    tiles = Tiles.of(
+        worker, level, at(version.tiles.rows, s.register_tile[1]), s.order, s.register_order, s.buffers
+    )
+    return [tiles.where(np.array([i])) for i in range(len(problems))]
+
+
+def _at_size(machine: Machine, problem: Contraction, tiles: Sequence[Tiles], abilities: Abilities) -> Fit:
+    return fits(Nest(machine, problem, Tiles.join(tiles)), abilities)
+
+
+def _costs(
+    machine: Machine,
+    problem: Contraction,
+    pool: Sequence[Version],
+    points: Sequence[Point],
+    abilities: Abilities,
+) -> Vector:
+    """Full cost of every version (rows) at every size (columns); infinite where it does not fit."""
+    problems = [problem.at(*p) for p in points]
+    tiles = [tiles_at(v, problems) for v in pool]
+    table = np.full((len(pool), len(points)), np.inf)
+    for j, sized in enumerate(problems if pool else ()):
+        fit = _at_size(machine, sized, [t[j] for t in tiles], abilities)
+        table[:, j] = np.where(fit.mask, cost(fit.nest).cycles, np.inf)
+    return table
+
+
+def _shown(machine: Machine, version: Version, sized: Contraction, abilities: Abilities) -> Version:
+    """The version with its schedule worked out at one size."""
+    fit = _at_size(machine, sized, tiles_at(version, [sized]), abilities)
+    shown = schedule_of(fit, cost(fit.nest), 0)
+    register = version.schedule.register_tile
+    panel = register[1] if shown.panel else 0
+    return replace(version, schedule=replace(shown, register_tile=register, panel=panel))
+
+
+def _greedy(table: Vector, most: int) -> list[int]:
+    """Rows of `table` (cost relative to the best, per sample) whose least is low on average, added one by
+    one."""
+    chosen: list[int] = []
+    logs = np.log(table)
+    least, current = np.full(table.shape[1], np.inf), np.inf
+    while len(chosen) < min(most, len(table)):
+        scores = np.minimum(logs, least).mean(1)
+        i = int(np.argmin(scores))
+        if chosen and current - scores[i] < GAIN:
+            break
+        chosen.append(i)
+        least, current = np.minimum(least, logs[i]), scores[i]
+    return chosen
+
+
+def _guards(points: Sequence[Point], picks: Sequence[int], count: int) -> tuple[str, ...]:
+    """Words for the selector: the sampled sizes at which each version is taken, as ranges of the dims that
+    vary."""
+    varying = [d for d in range(3) if len({p[d] for p in points}) > 1]
+    words = []
+    for version in range(count):
+        mine = [p for p, pick in zip(points, picks, strict=True) if pick == version]
+        if len(mine) == len(points) or not mine:
+            words.append("always" if mine else "never sampled")
+            continue
+        spans = [f"{min(p[d] for p in mine)} <= {'mnk'[d]} <= {max(p[d] for p in mine)}" for d in varying]
+        words.append(" and ".join(spans))
+    return tuple(words)
