@@ -6,7 +6,7 @@
       symbol b = x.0
       check x.1 == 128 "width of the table"         also >= 1, <= 512, % 8
       buffer t: f32[b, 128] = arena 0               or input 0, output 0, constant 3
-      write shape = b, 128
+      write shape = [b, 128]
       launch softmax(t, x; b, 128) work=b*900
         softmax_wide grid=b if ge(b, 8) workspace=512
         softmax grid=b
@@ -30,25 +30,26 @@ from hwsdk.errors import CodegenError, GraphError
 from hwsdk.graph.dims import parse
 
 _WORD = re.compile(r"[A-Za-z_][\w$]*\Z")
-_NAME = r'(?:"(?:[^"\\]|\\.)*"|[A-Za-z_][\w$]*)'
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_NAME = rf"(?:{_QUOTED}|[A-Za-z_][\w$]*)"
+_ARGS = rf"(?:{_QUOTED}|[^;\"])*"
 _TENSOR = rf"(?P<name>{_NAME}): (?P<dtype>\w+)\[(?P<shape>.*)\]"
 _LINES: Mapping[str, re.Pattern[str]] = {
     "input": re.compile(_TENSOR),
     "output": re.compile(_TENSOR),
     "symbol": re.compile(rf"(?P<symbol>[\w.$]+) = (?P<name>{_NAME})\.(?P<axis>\d+)"),
-    "check": re.compile(
-        rf'(?P<name>{_NAME})\.(?P<axis>\d+) (?P<tests>.*?)(?: (?P<reason>"(?:[^"\\]|\\.)*"))?'
-    ),
+    "check": re.compile(rf"(?P<name>{_NAME})\.(?P<axis>\d+) (?P<tests>.*?)(?: (?P<reason>{_QUOTED}))?"),
     "buffer": re.compile(rf"{_TENSOR} = (?P<storage>\w+) (?P<position>.+)"),
-    "write": re.compile(rf"(?P<name>{_NAME}) = (?P<values>.*)"),
-    "launch": re.compile(rf"(?P<name>{_NAME})\((?P<args>[^;]*); ?(?P<dims>.*)\)(?: work=(?P<work>.+))?"),
+    "write": re.compile(rf"(?P<name>{_NAME}) = \[(?P<values>.*)\]"),
+    "launch": re.compile(rf"(?P<name>{_NAME})\((?P<args>{_ARGS}); ?(?P<dims>[^=]*)\)(?: work=(?P<work>.+))?"),
     "arena": re.compile(r"(?P<size>.+)"),
     "workspace": re.compile(r"(?P<size>.+)"),
-    "note": re.compile(r'(?P<text>"(?:[^"\\]|\\.)*")'),
+    "note": re.compile(rf"(?P<text>{_QUOTED})"),
 }
 _VERSION = re.compile(
     rf"(?P<name>{_NAME}) grid=(?P<grid>.+?)(?: if (?P<guard>.+?))?(?: workspace=(?P<workspace>.+))?"
 )
+_TOKEN = re.compile(rf"{_QUOTED}|[(),\[\]]")
 _TEST = re.compile(r"(==|>=|<=|%) ")
 
 
@@ -61,7 +62,7 @@ def print_program(program: HostProgram) -> str:
     lines += [f"  symbol {b.name} = {_name(program.inputs[b.input].name)}.{b.axis}" for b in program.bindings]
     lines += [f"  check {_check(program, c)}" for c in program.checks]
     lines += [f"  buffer {_tensor(b)} = {b.storage} {b.position}" for b in program.buffers]
-    lines += [f"  write {_name(w.buffer)} = {_list(w.values)}" for w in program.writes]
+    lines += [f"  write {_name(w.buffer)} = [{_list(w.values)}]" for w in program.writes]
     for launch in program.launches:
         args = ", ".join(map(_name, launch.args))
         work = f" work={launch.work}" if launch.work != 0 else ""
@@ -117,15 +118,13 @@ def _unquote(name: str) -> str:
 
 def _split(text: str) -> list[str]:
     """Parts between the commas that are not inside parentheses or quotes."""
-    parts, depth, start, quoted = [], 0, 0, False
-    for i, c in enumerate(text):
-        if c == '"' and (i == 0 or text[i - 1] != "\\"):
-            quoted = not quoted
-        elif not quoted:
-            depth += (c in "([") - (c in ")]")
-            if c == "," and depth == 0:
-                parts.append(text[start:i].strip())
-                start = i + 1
+    parts, depth, start = [], 0, 0
+    for token in _TOKEN.finditer(text):
+        mark = token[0]
+        depth += (mark in "([") - (mark in ")]")
+        if mark == "," and depth == 0:
+            parts.append(text[start : token.start()].strip())
+            start = token.end()
     last = text[start:].strip()
     return [*parts, last] if last or parts else []
 

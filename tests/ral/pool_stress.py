@@ -122,7 +122,9 @@ class Bench:
         launch, context = self.native()
         words = (ctypes.c_int64 * 3)(ctypes.addressof(cells), ctypes.addressof(cells), 0)
         place = ctypes.c_void_p
-        run = ctypes.CFUNCTYPE(None, place, place, place, ctypes.c_int64, place, ctypes.c_int64)(self.task("repeat"))
+        run = ctypes.CFUNCTYPE(None, place, place, place, ctypes.c_int64, place, ctypes.c_int64)(
+            self.task("repeat")
+        )
         start = time.perf_counter()
         run(launch, context, self.task(task), grid, ctypes.addressof(words), times)
         return time.perf_counter() - start
@@ -132,7 +134,11 @@ def generations(bench: Bench) -> None:
     """Many launches of all sizes, with pauses in which workers fall asleep."""
     rng = random.Random(1)
     for _ in range(1500):
-        bench.count(rng.choice([0, 1, 2, 3, 7, 16, 100, 1000]), rng.choice([0, 0, 50, 2000]), rng.choice([0, 1, 10**6]))
+        bench.count(
+            rng.choice([0, 1, 2, 3, 7, 16, 100, 1000]),
+            rng.choice([0, 0, 50, 2000]),
+            rng.choice([0, 1, 10**6]),
+        )
         if rng.random() < 0.02:
             time.sleep(rng.choice([0.0001, 0.003]))
     cells = (ctypes.c_int64 * 4096)()

@@ -1,7 +1,7 @@
 """A port written in Python for a device that does not exist: memory of its own, kernels are NumPy functions.
 
-Its "code" is a JSON list of kernel names.  Addresses are far from this process's own, so a host program that confuses
-the two memories fails.
+Its "code" is a JSON list of kernel names.  Addresses are far from this process's own, so a host program that
+confuses the two memories fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The object loader: code models, references across objects, the C library; corrupt objects are errors, not crashes."""
+"""The object loader: code models, references across objects, the C library; corrupt objects are errors, not
+crashes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ import pytest
 
 from tests.ral.tiny import HOST_FOLDER, compile_text
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="native port")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="native port"
+)
 
 if sys.platform == "linux":
     from hwsdk.ral_port.loader import _module
@@ -88,7 +91,9 @@ def objects(*codes: bytes) -> Sequence[object]:
     return [elf.parse(code, f"object {i}") for i, code in enumerate(codes)]
 
 
-def function(image: object, name: str, result: type = ctypes.c_int64, argument: type = ctypes.c_int64) -> object:
+def function(
+    image: object, name: str, result: type = ctypes.c_int64, argument: type = ctypes.c_int64
+) -> object:
     return ctypes.CFUNCTYPE(result, argument)(image.symbols[name])  # type: ignore[attr-defined]
 
 
@@ -123,13 +128,19 @@ def test_code_is_not_writable() -> None:
     image = elf.Image(objects(compile_text(B), compile_text(A)))
     address = image.symbols["twice"]
     with open("/proc/self/maps") as maps:
-        modes = [x.split()[1] for x in maps if int(x.split("-")[0], 16) <= address < int(x.split()[0].split("-")[1], 16)]
+        modes = [
+            x.split()[1]
+            for x in maps
+            if int(x.split("-")[0], 16) <= address < int(x.split()[0].split("-")[1], 16)
+        ]
     assert modes == ["r-xp"]
     image.close()
 
 
 def test_undefined_symbol() -> None:
-    code = compile_text("declare void @nowhere_to_be_found()\ndefine void @f() {\n  call void @nowhere_to_be_found()\n  ret void\n}")
+    code = compile_text(
+        "declare void @nowhere_to_be_found()\ndefine void @f() {\n  call void @nowhere_to_be_found()\n  ret void\n}"
+    )
     with pytest.raises(elf.ElfError, match="undefined symbol 'nowhere_to_be_found'"):
         elf.Image(objects(code))
 

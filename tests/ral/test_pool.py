@@ -1,4 +1,5 @@
-"""The thread pool: every tile exactly once, whatever callers, forks and thread settings do; and never a hang."""
+"""The thread pool: every tile exactly once, whatever callers, forks and thread settings do; and never a
+hang."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from hwsdk.errors import InputError
 from hwsdk.ral_port import threads
 from tests.ral.tiny import ROOT
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="native port")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="native port"
+)
 
 
 def stress(mode: str, count: int) -> str:

@@ -31,7 +31,7 @@ def host() -> Ral:
     port.close()
 
 
-# ------------------------------------------------------------------------------------------------------------- host port
+# -------------------------------------------------------------------------------------------------- host port
 @native
 def test_memory(host: Ral) -> None:
     for size, align in ((0, 64), (1, 64), (100, 4096), (5 << 20, 64)):
@@ -72,7 +72,9 @@ def test_copies(host: Ral) -> None:
         ("open", (1,), "there is no device 1"),
     ],
 )
-def test_errors_carry_verb_device_and_message(host: Ral, verb: str, args: tuple[object, ...], message: str) -> None:
+def test_errors_carry_verb_device_and_message(
+    host: Ral, verb: str, args: tuple[object, ...], message: str
+) -> None:
     with pytest.raises(PortError, match=re.escape(message)) as caught:
         getattr(host, verb)(*args)
     assert caught.value.verb == verb
@@ -114,7 +116,7 @@ def test_events_and_streams(host: Ral) -> None:
     host.release(first)
 
 
-# --------------------------------------------------------------------------------------------------------------- C form
+# ----------------------------------------------------------------------------------------------------- C form
 def test_header_lists_the_verbs_in_order() -> None:
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
     struct = text[text.index("typedef struct hwsdk_ral {") :]
@@ -191,10 +193,13 @@ static int32_t launch(void *c, uint64_t k, int64_t g, const int64_t *a, uint64_t
     return 0; }
 static int32_t begin(void *c, int64_t w, uint64_t s) { return 0; }
 static int32_t end(void *c, uint64_t s) { return 0; }
-static int32_t copy_in(void *c, uint64_t d, const void *p, uint64_t n, uint64_t s) { memcpy((void *)d, p, n); return 0; }
+static int32_t copy_in(void *c, uint64_t d, const void *p, uint64_t n, uint64_t s) {
+    memcpy((void *)d, p, n); return 0; }
 static int32_t copy_out(void *c, void *d, uint64_t p, uint64_t n, uint64_t s) { memcpy(d, (void *)p, n); return 0; }
-static int32_t copy(void *c, uint64_t d, uint64_t p, uint64_t n, uint64_t s) { memcpy((void *)d, (void *)p, n); return 0; }
-static int32_t fill(void *c, uint64_t d, int32_t v, uint64_t n, uint64_t s) { memset((void *)d, v, n); return 0; }
+static int32_t copy(void *c, uint64_t d, uint64_t p, uint64_t n, uint64_t s) {
+    memcpy((void *)d, (void *)p, n); return 0; }
+static int32_t fill(void *c, uint64_t d, int32_t v, uint64_t n, uint64_t s) {
+    memset((void *)d, v, n); return 0; }
 static int32_t allocate(void *c, uint64_t n, uint64_t a, uint64_t *p) {
     if (n > 1000000) return fail("too much");
     *p = (uint64_t)aligned_alloc(a, (n + a - 1) / a * a); return 0; }
@@ -214,8 +219,9 @@ static int32_t properties(void *c, char *t, uint64_t n, uint64_t *need) {
     *need = strlen(j) + 1; if (t) strncpy(t, j, n); return 0; }
 static int32_t last_error(void *c, char *t, uint64_t n) { strncpy(t, message, n); return 0; }
 static int32_t close_(void *c) { return 0; }
-static const hwsdk_ral ral = { sizeof(hwsdk_ral), HWSDK_RAL_VERSION, 0, 0, launch, begin, end, copy_in, copy_out, copy, fill,
-    allocate, release_memory, load, unload, kernel, synchronize, stream, event, elapsed, release, properties, last_error, close_ };
+static const hwsdk_ral ral = { sizeof(hwsdk_ral), HWSDK_RAL_VERSION, 0, 0, launch, begin, end, copy_in, copy_out,
+    copy, fill, allocate, release_memory, load, unload, kernel, synchronize, stream, event, elapsed, release,
+    properties, last_error, close_ };
 const hwsdk_ral *hwsdk_ral_open(uint32_t version, int32_t device, char *text, uint64_t size) {
     if (device) { snprintf(text, size, "no device %d", device); return 0; }
     return &ral; }
@@ -230,7 +236,17 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("port")
     (folder / "port.c").write_text(_C_PORT)
     out = folder / "libport.so"
-    command = [compiler, "-std=c11", "-Wall", "-shared", "-fPIC", f"-I{HEADER.parent}", "port.c", "-o", str(out)]
+    command = [
+        compiler,
+        "-std=c11",
+        "-Wall",
+        "-shared",
+        "-fPIC",
+        f"-I{HEADER.parent}",
+        "port.c",
+        "-o",
+        str(out),
+    ]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
     return out
 
@@ -260,7 +276,7 @@ def test_shared_library_port(library: Path) -> None:
         loader.open_port(str(library), None, device=3)
 
 
-# -------------------------------------------------------------------------------------------------------------- finding
+# ---------------------------------------------------------------------------------------------------- finding
 GOOD = """
 from tests.ral.python_port import ArrayPort
 class ChipPort(ArrayPort):
