@@ -22,6 +22,7 @@ from hwsdk.codegen import artifact
 from hwsdk.codegen.artifact import Bundle
 from hwsdk.codegen.host_interpreter import shape_text
 from hwsdk.codegen.host_ir import Signature
+from hwsdk.codegen.host_verify import verify_host
 from hwsdk.errors import ArtifactError, DeviceError, InputError
 from hwsdk.ral_port import loader
 from hwsdk.ral_port.engine import Engine, LaunchTime
@@ -90,6 +91,7 @@ class Executable:
         device: int = 0,
         compiles: int = 0,
     ) -> None:
+        verify_host(bundle.program)
         self._bundle = bundle
         self._compiles = compiles
         self._port = port if port is not None else _open(bundle, folder, device)

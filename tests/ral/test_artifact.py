@@ -117,7 +117,7 @@ def test_every_truncation_is_noticed(saved: Path, tmp_path: Path) -> None:
     short = tmp_path / "short.hwx"
     for length in [*range(70), *range(70, len(data), 397), len(data) - 1]:
         short.write_bytes(data[:length])
-        with pytest.raises(ArtifactError, match="truncated|not an hwsdk"):
+        with pytest.raises(ArtifactError, match=r"truncated|not an hwsdk"):
             artifact.load(short)
     short.write_bytes(data + b"x")
     with pytest.raises(ArtifactError, match="altered"):
@@ -188,7 +188,7 @@ def test_no_space_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ArtifactError, match="m.hwx: cannot be written: No space left on device"):
+    with pytest.raises(ArtifactError, match=r"m.hwx: cannot be written: No space left on device"):
         artifact.save(portable(), tmp_path / "m.hwx")
     assert not list(tmp_path.iterdir())
 

@@ -170,7 +170,7 @@ def test_inputs_that_do_not_fit(exe: Executable, given: dict[str, object], messa
 
 
 def test_sizes_beyond_memory(exe: Executable) -> None:
-    with pytest.raises((InputError, DeviceError), match="memory|too large"):
+    with pytest.raises((InputError, DeviceError), match=r"memory|too large"):
         exe(x=np.zeros((1 << 40, 0), np.float32), w=np.zeros(0, np.float32))
     check(exe, inputs(2, 2))
 
@@ -187,7 +187,7 @@ def test_sizes_that_overflow() -> None:
     ):
         if LINUX:
             exe = Executable(tiny.bundle(host=replace(made, **changes)))
-            with pytest.raises(InputError, match="too large|does not fit 64 bits"):
+            with pytest.raises(InputError, match=r"too large|does not fit 64 bits"):
                 exe(x=np.zeros((1 << 40, 0), np.float32), w=np.zeros(0, np.float32))
 
 
@@ -199,7 +199,7 @@ def test_no_version_covers_the_sizes(native: bool) -> None:
     launches = (made.launches[0], replace(made.launches[1], versions=guarded), made.launches[2])
     exe = Executable(tiny.bundle(native=native, host=replace(made, launches=launches)))
     check(exe, inputs(2, 8))
-    with pytest.raises(CodegenError, match="no version of .*double"):
+    with pytest.raises(CodegenError, match=r"no version of .*double"):
         exe(inputs(2, 7))
     check(exe, inputs(2, 9))
 

@@ -272,7 +272,7 @@ def test_shared_library_port(library: Path) -> None:
     port.close()
     with pytest.raises(PortError, match="not open"):
         port.alloc(1)
-    with pytest.raises(PortError, match="open on libport.so 3: no device 3"):
+    with pytest.raises(PortError, match=r"open on libport.so 3: no device 3"):
         loader.open_port(str(library), None, device=3)
 
 
