@@ -116,6 +116,9 @@ class RowSchedule:
     rows_per_task: int
     split: int = 1
     accumulators: int = 4
+    rows_per_tile: int = 1  # rows staged together in a scratchpad; 0: a row is staged in chunks
+    buffers: int = 1
+    chunk: int = 0  # elements of a row staged at once; 0: whole rows
     cycles: float = field(default=0.0, compare=False)
     bound_by: str = field(default="", compare=False)
     why: Reasons = field(default=(), compare=False)
@@ -138,6 +141,8 @@ class MapSchedule:
     unroll: int
     elements_per_task: int
     tasks: int = 1
+    chunk: int = 0  # elements staged at once in a scratchpad; 0: not staged
+    buffers: int = 1
     cycles: float = field(default=0.0, compare=False)
     bound_by: str = field(default="", compare=False)
     why: Reasons = field(default=(), compare=False)
@@ -271,7 +276,7 @@ def _convert_record(hint: Any, value: Any) -> Any:
 
 def _validate(schedule: Schedule) -> None:
     """Values that no target could run."""
-    skip = {"nested", "why", "shape", "used_bytes", "panel"}
+    skip = {"nested", "why", "shape", "used_bytes", "panel", "chunk", "rows_per_tile"}
     for f in dataclasses.fields(schedule):
         value = getattr(schedule, f.name)
         numbers = value if isinstance(value, tuple) and f.name not in skip else (value,)

@@ -104,7 +104,7 @@ def sample_points(problem: Contraction) -> tuple[Point, ...]:
     count = {0: 1, 1: 12, 2: 4, 3: 3}[dynamic]
     points = list(product(*(values(x, count) for x in (problem.m, problem.n, problem.k))))
     step = -(-len(points) // MOST_SAMPLES)
-    return tuple(points[::step])
+    return tuple((m, n, k) for m, n, k in points[::step])
 
 
 def _pool(
