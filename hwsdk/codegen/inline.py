@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hwsdk.codegen.inline_resize import resized
 from hwsdk.codegen.loop_ir import (
     Binary,
     Cast,
@@ -34,7 +35,7 @@ from hwsdk.graph.scalar import SCALAR
 INDEX_OPS = frozenset(
     (
         *("broadcast_in_dim", "reshape", "transpose", "slice", "reverse", "pad", "iota", "full", "dims"),
-        *("gather", "gather_elements", "gather_nd"),
+        *("gather", "gather_elements", "gather_nd", "resize"),
     )
 )
 ELEMENTWISE = frozenset({*SCALAR, "select", "cast", "bitcast"})
@@ -373,4 +374,5 @@ _RULES: dict[str, Callable[[Inliner, Node, tuple[Index, ...], Value | None], Val
     "gather": _gather,
     "gather_elements": _gather_elements,
     "gather_nd": _gather_nd,
+    "resize": resized,
 }

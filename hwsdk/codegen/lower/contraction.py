@@ -524,6 +524,5 @@ def _decode(iters: Sequence[Iter], number: Index) -> list[Stmt]:
     for position, it in enumerate(iters):
         below = product(i.extent for i in iters[position + 1 :])
         out.append(Let(it.name, FromIndex("i64", rest if below == 1 else floordiv(rest, below))))
-        if below != 1:
-            rest = mod(rest, below)
+        rest = mod(rest, below) if below != 1 else 0
     return out

@@ -65,10 +65,24 @@ def lower_library(
     kernel: Kernel, graph: Graph, machine: Machine, ranges: Ranges, level: str
 ) -> list[Lowered]:
     node = next(n for n in graph.nodes if n.name == kernel.sources[0])
-    builder = BUILDERS.get(node.op)
+    builder = _builders().get(node.op)
     if builder is None:
-        raise UnsupportedError(f"node {node.name}: no code is generated for op {node.op!r} yet")
+        raise UnsupportedError(f"node {node.name}: no code is generated for op {node.op!r}")
     return builder(Context(kernel, node, graph, machine, Namer(kernel), level))
+
+
+def _builders() -> dict[str, Callable[[Context], list[Lowered]]]:
+    from hwsdk.codegen.lower.ordering import lower_sort, lower_top_k
+    from hwsdk.codegen.lower.scattering import lower_scatter_elements, lower_scatter_nd
+
+    return {
+        "reduce": _arg_reduce,
+        "cumulative": _cumulative,
+        "sort": lower_sort,
+        "top_k": lower_top_k,
+        "scatter_nd": lower_scatter_nd,
+        "scatter_elements": lower_scatter_elements,
+    }
 
 
 # ---------------------------------------------------------------------------------------------- along an axis
@@ -152,6 +166,3 @@ def _cumulative(c: Context) -> list[Lowered]:
         For("k", axis.extent, step),
     )
     return over_lines(c, axis, line)
-
-
-BUILDERS: dict[str, Callable[[Context], list[Lowered]]] = {"reduce": _arg_reduce, "cumulative": _cumulative}

@@ -303,8 +303,7 @@ class Tasks:
             below = product(i.extent for i in names[position + 1 :])
             value = rest if below == 1 else floordiv(rest, below)
             binds.append(Let(it.name, FromIndex("i64", value)))
-            if below != 1:
-                rest = mod(rest, below)
+            rest = mod(rest, below) if below != 1 else 0
         if not names:
             return (For(task, 1, inner, "parallel", level),)
         if self.per_task == 1:

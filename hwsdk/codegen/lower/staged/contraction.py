@@ -167,8 +167,7 @@ class StagedContraction:
         for position, it in enumerate(self.parts.k):
             below = product(i.extent for i in self.parts.k[position + 1 :])
             out[it.name] = rest if below == 1 else floordiv(rest, below)
-            if below != 1:
-                rest = mod(rest, below)
+            rest = mod(rest, below) if below != 1 else 0
         return out
 
     def pack(self, side: str) -> tuple[Packing | None, str]:
@@ -207,8 +206,7 @@ class StagedContraction:
         for position, it in enumerate(inside):
             below = product(i.extent for i in inside[position + 1 :])
             out[it.name] = rest if below == 1 else floordiv(rest, below)
-            if below != 1:
-                rest = mod(rest, below)
+            rest = mod(rest, below) if below != 1 else 0
         return out
 
     def _pack_kernel(

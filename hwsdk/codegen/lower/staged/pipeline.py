@@ -143,6 +143,5 @@ def bind(iters: Sequence[Iter], number: Index, suffix: str) -> tuple[list[Stmt],
         name = f"{it.name}{suffix}"
         out.append(Let(name, FromIndex("i64", rest if below == 1 else floordiv(rest, below))))
         names[it.name] = sym(name)
-        if below != 1:
-            rest = mod(rest, below)
+        rest = mod(rest, below) if below != 1 else 0
     return out, names
