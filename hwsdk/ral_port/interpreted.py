@@ -38,10 +38,8 @@ class InterpretedEngine:
         self._module, self._kernels = load_kernels(bundle, port)
         self._constants, self._kept = place_constants(constant_arrays(bundle), port)
         self._buffers = {b.name: b for b in bundle.program.buffers}
-        self._counts = [0] * len(self._kernels)
-        self._lock = threading.Lock()
-        self._running = 0
-        self._runs = 0
+        self._tallies: dict[int, list[int]] = {}  # by thread: launches of each version, then runs
+        self._running: set[object] = set()
         self._peak = 0
 
     def run(self, arrays: Sequence[Array], times: list[LaunchTime] | None = None) -> list[Array]:
@@ -66,16 +64,14 @@ class InterpretedEngine:
     def _memory(self) -> Iterator[list[int]]:
         """Device blocks of one run; freed at its end, also after an error."""
         blocks: list[int] = []
-        with self._lock:
-            self._running += 1
+        token = object()
+        self._running.add(token)
         try:
             yield blocks
         finally:
             for block in blocks:
                 self._port.free(block)
-            with self._lock:
-                self._running -= 1
-                self._runs += 1
+            self._running.discard(token)
 
     def _alloc(self, size: int, blocks: list[int]) -> int:
         block = self._port.alloc(size, ALIGN)
@@ -109,6 +105,7 @@ class InterpretedEngine:
                 [resolved.value(v) for v in write.values], numpy_dtype(self._buffers[write.buffer].dtype)
             )
             port.copy_in(address(write.buffer), address_of(values), values.nbytes)
+        tally = self._tallies.setdefault(threading.get_ident(), [0] * (len(self._kernels) + 1))
         first = 0
         for launch in self._program.launches:
             number, version = choose(launch, resolved)
@@ -123,10 +120,10 @@ class InterpretedEngine:
                 times.append(LaunchTime(launch.kernel, version.symbol, port.elapsed(start, end)))
                 port.release(start)
                 port.release(end)
-            with self._lock:
-                self._counts[first + number] += 1
+            tally[first + number] += 1
             first += len(launch.versions)
         port.synchronize()
+        tally[-1] += 1
         if not self._host:
             for array, place in zip(outputs, outs, strict=True):
                 port.copy_out(address_of(array), place, array.nbytes)
@@ -140,11 +137,11 @@ class InterpretedEngine:
 
     def counts(self) -> list[int]:
         """How often each version was launched, in the order of the kernel table."""
-        return list(self._counts)
+        return self._totals()[:-1]
 
     def runs(self) -> int:
         """Inferences so far."""
-        return self._runs
+        return self._totals()[-1]
 
     def arena_bytes(self) -> int:
         """The largest block that a run took for intermediate buffers."""
@@ -153,3 +150,7 @@ class InterpretedEngine:
     def idle(self) -> bool:
         """Is no run in progress?"""
         return not self._running
+
+    def _totals(self) -> list[int]:
+        columns = list(self._tallies.values())
+        return [sum(c[i] for c in columns) for i in range(len(self._kernels) + 1)]

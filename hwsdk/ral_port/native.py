@@ -1,15 +1,14 @@
 """Runs the compiled host program: two native calls per inference, everything else is packing words.
 
-Design choice: a run context is one flat block of words (see `hwsdk.codegen.host_layout`); its constant words
-are written once, so that an inference costs two `pack_into`, one `unpack_from` and the allocation of the
-outputs.
+Design choice: no locks (a forked child would inherit them held).  A run context is one flat block of words
+(see `hwsdk.codegen.host_layout`); its constant words are written once, so that an inference costs two
+`pack_into`, one `unpack_from` and the allocation of the outputs.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -82,7 +81,6 @@ class NativeEngine:
         self._pack_memory = struct.Struct(f"@{block.words - block.memory}q").pack_into
         self._contexts: list[_Context] = []
         self._free: list[_Context] = []
-        self._lock = threading.Lock()
         self._ral: _Ral | None = None
 
     # ---------------------------------------------------------------------------------------------------- run
@@ -153,16 +151,14 @@ class NativeEngine:
 
     def _new_context(self) -> _Context:
         context = _Context(self._map.words, len(self._program.symbols), len(self._program.launches))
-        with self._lock:
-            self._contexts.append(context)
+        self._contexts.append(context)
         return context
 
     def _bind(self, context: _Context) -> _Ral:
         """Write the constant words of a context for the current thread setting."""
-        with self._lock:
-            if self._ral is None or self._ral.generation != threads.generation():
-                self._ral = _Ral(self._port)
-            ral = self._ral
+        ral = self._ral
+        if ral is None or ral.generation != threads.generation():
+            self._ral = ral = _Ral(self._port)  # two threads may both do this: either result will do
         context.ral = ral
         block = context.block
         block[layout.WORKERS_WORD] = ral.workers
@@ -217,9 +213,8 @@ class NativeEngine:
     def counts(self) -> list[int]:
         """How often each version was launched, in the order of the kernel table."""
         totals = np.zeros(len(self._program.symbols), np.int64)
-        with self._lock:
-            for context in self._contexts:
-                totals += np.array(context.counters[: len(totals)], np.int64)
+        for context in list(self._contexts):
+            totals += np.array(context.counters[: len(totals)], np.int64)
         return [int(t) for t in totals]
 
     def runs(self) -> int:

@@ -27,7 +27,7 @@ _WIPE_ON_FORK = 18  # madvise
 # the operands between caches; waking a sleeper costs the caller tens of microseconds.
 SERIAL_BELOW = 10_000
 WAKE_ABOVE = 300_000
-SPIN = 150_000
+SPIN = 500_000
 SPIN_HOT = 3_000_000
 
 # Byte offsets in the state block: see pool.ll.
