@@ -37,6 +37,10 @@ def block_time(nest: Nest, block: Block) -> BlockTime:
     granules, register = block[GRANULES], block[REGISTER_TILES]
     operations = granules[M] * granules[N] * granules[K]
     register_tiles = register[M] * register[N]
+    if nest.inner_cycles is not None:
+        full = nest.kinds["full"][GRANULES]
+        time = nest.inner_cycles * operations / (full[M] * full[N] * full[K])
+        return BlockTime(time, time, np.zeros(len(nest)), np.zeros(len(nest)))
     issue = operations * (engine.interval / nest.share)
     chain = register_tiles * granules[K] * engine.chain / (nest.tiles_in_flight * tiles.chains)
     feed = feed_bytes(nest, block, operations) / near.read
@@ -45,7 +49,7 @@ def block_time(nest: Nest, block: Block) -> BlockTime:
         feed = np.maximum(feed, slots * granules[K] / near.loads)
     merging = (tiles.chains - 1) * tiles.register[0] * np.ceil(tiles.register[1] / engine.n) * engine.interval
     once = engine.tile_overhead + merging / engine.count + np.where(nest.stays, 0, engine.chain)
-    over = register_tiles * once / nest.tiles_in_flight
+    over = register_tiles * once / nest.tiles_in_flight + engine.block_overhead
     return BlockTime(issue, both(issue, chain), feed, over)
 
 

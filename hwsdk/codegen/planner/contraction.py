@@ -16,6 +16,7 @@ from hwsdk.codegen.planner.explain import reasons
 from hwsdk.codegen.planner.fits import Fit, fits
 from hwsdk.codegen.planner.levels import Machine, machines
 from hwsdk.codegen.planner.nest import Nest
+from hwsdk.codegen.planner.nested import best_outer, block_problem, further_in, outermost, with_inner_cycles
 from hwsdk.codegen.planner.problem import Abilities, Contraction
 from hwsdk.codegen.planner.tiles import Tiles, Vector, constant, even
 from hwsdk.codegen.schedule import ContractionSchedule
@@ -35,18 +36,48 @@ def plan_top(
 ) -> tuple[ContractionSchedule, ...]:
     """The `count` best schedules, best first."""
     problem = problem.at()
-    ranked: list[tuple[float, Fit, Cost, int]] = []
+    planned: list[ContractionSchedule] = []
     for machine in machines(target, problem):
-        fit = candidates(machine, problem, abilities)
-        if fit is not None:
-            costs = cost(fit.nest)
-            ties = costs.cycles * (1 + 1e-7 * fit.nest.tiles.level[0])
-            best = np.argsort(ties, kind="stable")[:count]
-            ranked += [(float(costs.cycles[i]), fit, costs, int(i)) for i in best]
-    if not ranked:
+        planned += _plans(machine, problem, count, abilities)
+    if not planned:
         raise PlanError(_nothing_fits(target, problem))
-    ranked.sort(key=lambda r: r[0])
-    return tuple(schedule_of(*r[1:]) for r in ranked[:count])
+    return tuple(sorted(planned, key=lambda s: s.cycles)[:count])
+
+
+def _plans(
+    machine: Machine, problem: Contraction, count: int, abilities: Abilities
+) -> list[ContractionSchedule]:
+    """The best schedules for one machine, best first."""
+    if len(machine.scratchpads) > 1:
+        return _nested(machine, problem, count, abilities)
+    fit = candidates(machine, problem, abilities)
+    if fit is None:
+        return []
+    costs = cost(fit.nest)
+    ties = costs.cycles * (1 + 1e-7 * fit.nest.tiles.level[0])
+    return [schedule_of(fit, costs, int(i)) for i in np.argsort(ties, kind="stable")[:count]]
+
+
+def _nested(
+    machine: Machine, problem: Contraction, count: int, abilities: Abilities
+) -> list[ContractionSchedule]:
+    """Plan the outermost scratchpad, then the blocks of its best candidates."""
+    fit = candidates(outermost(machine), problem, abilities)
+    if fit is None:
+        return []
+    fit = best_outer(fit)
+    inner = [
+        _plans(further_in(machine), block_problem(problem, fit, i), 1, abilities)
+        for i in range(len(fit.nest))
+    ]
+    fit = fit.pick(np.array([i for i, plans in enumerate(inner) if plans], int))
+    found = [plans[0] for plans in inner if plans]
+    if not found:
+        return []
+    fit = with_inner_cycles(fit, [s.cycles for s in found])
+    costs = cost(fit.nest)
+    best = np.argsort(costs.cycles, kind="stable")[:count]
+    return [replace(schedule_of(fit, costs, int(i)), nested=(found[int(i)],)) for i in best]
 
 
 def predict(

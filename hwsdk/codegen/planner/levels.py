@@ -60,6 +60,7 @@ class Engine:
     rereads_a: bool  # A is fetched again for every column of intrinsics, B for every row
     rereads_b: bool
     broadcast_a: bool
+    block_overhead: float = 0.0  # per block of level tiles: set where a nest further in is not planned yet
 
     @property
     def in_flight(self) -> float:

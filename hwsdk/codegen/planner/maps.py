@@ -105,7 +105,7 @@ def plan_window(target: Target, problem: WindowProblem) -> WindowSchedule:
 def _per_task(core: VectorCore, items: int, each: float) -> int:
     """Items per task: long against a fork, several tasks per worker."""
     least = math.ceil(FORKS_PER_TASK * core.fork / each)
-    wanted = math.ceil(items / (core.workers * TASKS_PER_WORKER))
+    wanted = math.ceil(items / (core.workers * TASKS_PER_WORKER)) if core.workers > 1 else items
     return max(1, min(items, max(least, wanted)))
 
 

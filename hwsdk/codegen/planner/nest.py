@@ -27,12 +27,14 @@ class Nest:
     machine: Machine
     problem: Contraction
     tiles: Tiles
+    inner_cycles: Vector | None = None  # time of a full block, where a nest further in has been planned
 
     def __len__(self) -> int:
         return len(self.tiles)
 
     def where(self, which: NDArray[Any]) -> Nest:
-        return Nest(self.machine, self.problem, self.tiles.where(which))
+        inner = None if self.inner_cycles is None else self.inner_cycles[which]
+        return Nest(self.machine, self.problem, self.tiles.where(which), inner)
 
     @cached_property
     def single(self) -> Mask:

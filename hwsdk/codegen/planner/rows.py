@@ -104,7 +104,7 @@ def _split(core: VectorCore, rows: int, row_cycles: float) -> int:
 def _rows_per_task(core: VectorCore, rows: int, row_cycles: float) -> int:
     """As many rows as make a task long against a fork, and few enough that every worker gets several tasks."""
     least = math.ceil(FORKS_PER_TASK * core.fork / row_cycles)
-    wanted = math.ceil(rows / (core.workers * TASKS_PER_WORKER))
+    wanted = math.ceil(rows / (core.workers * TASKS_PER_WORKER)) if core.workers > 1 else rows
     return max(1, min(math.ceil(rows / core.workers), max(least, wanted)))
 
 
