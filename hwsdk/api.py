@@ -8,11 +8,12 @@ the others; this module only hands values from one to the next.
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwsdk.errors import CodegenError, ModelError, TargetError
+from hwsdk.errors import CodegenError, HwsdkError, ModelError, TargetError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,12 +91,21 @@ def load_graph(model: Model, dims: Dims | None = None) -> Graph:
 
 
 def _graph_text(path: Path) -> Graph:
+    """A graph in text form; constants that the text calls external are in the .npz file of the same name."""
+    import numpy as np
+
     from hwsdk.graph.text import parse_graph
 
+    arrays = path.with_suffix(".npz")
     try:
-        return parse_graph(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as trouble:
+        text = path.read_text(encoding="utf-8")
+        constants = dict(np.load(arrays, allow_pickle=False)) if arrays.is_file() else {}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as trouble:
         raise ModelError(f"cannot read {path}: {trouble}") from None
+    try:
+        return parse_graph(text, constants)
+    except HwsdkError as trouble:
+        raise ModelError(f"{path}: {trouble}") from None
 
 
 def compile_stages(

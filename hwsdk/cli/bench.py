@@ -116,10 +116,14 @@ def _peer(name: str, model: Path, threads: int) -> Runner:
     return lambda inputs: session.run(None, inputs)
 
 
-def random_inputs(exe: Any, sizes: Mapping[str, int], seed: int = 0, known_only: bool = True) -> Inputs:
-    """Inputs for an executable at the given sizes: floats from a normal distribution, integers 0 or 1 (valid
-    as ids, masks and flags alike).  Symbols that are not given have the smallest size that their constraints
-    allow, or 1."""
+def random_inputs(
+    exe: Any, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]] | None = None, seed: int = 0
+) -> Inputs:
+    """Inputs for an executable at the given sizes: floats from a normal distribution, integers 0 or 1.
+
+    Such integers are valid as ids, masks and flags alike.  Symbols that are not given are 1.  `shapes` fixes whole
+    shapes, right or wrong.
+    """
     import numpy as np
 
     from hwsdk.dtypes import DTYPES, numpy_dtype
@@ -128,13 +132,14 @@ def random_inputs(exe: Any, sizes: Mapping[str, int], seed: int = 0, known_only:
     signature = exe.signature.inputs
     known = {s for value in signature for d in value.shape for s in free_symbols(d)}
     for name in sizes:
-        if name not in known and known_only:
+        if name not in known:
             raise InputError(f"the model has no symbolic dim {name!r}{nearest(name, known)}")
     bound = {name: sizes.get(name, 1) for name in known}
     rng = np.random.default_rng(seed)
     made = {}
     for value in signature:
-        shape = tuple(int(evaluate(d, bound)) for d in value.shape)
+        given = (shapes or {}).get(value.name)
+        shape = given if given is not None else tuple(int(evaluate(d, bound)) for d in value.shape)
         floats = DTYPES[value.dtype].kind == "f"
         drawn: np.ndarray[Any, Any] = rng.standard_normal(shape) if floats else rng.integers(0, 2, shape)
         made[value.name] = drawn.astype(numpy_dtype(value.dtype))

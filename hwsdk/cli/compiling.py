@@ -167,7 +167,7 @@ def _inputs(exe: Executable, files: list[str], random: list[str]) -> dict[str, A
     shapes: dict[str, tuple[int, ...]] = {name: a.shape for name, a in arrays.items()}
     shapes |= {name: arguments.shape(text, f"--random {name}") for name, text in words.items()}
     sizes = arguments.symbols_from_shapes(signature, shapes)
-    return {**random_inputs(exe, sizes, known_only=False), **arrays}
+    return {**random_inputs(exe, sizes, shapes), **arrays}
 
 
 def _save(path: Path, outputs: dict[str, Any]) -> None:

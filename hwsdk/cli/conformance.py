@@ -27,7 +27,7 @@ def _collect(target: Target, level: str, pattern: str) -> tuple[list[str], list[
     from hwsdk.conformance import runner, suite
 
     levels = runner.known_levels(level)
-    return levels, runner.select(suite.collect(target, levels), levels, pattern)
+    return levels, runner.select(suite.collect(target, levels, pattern), levels, pattern)
 
 
 @app.command("list")

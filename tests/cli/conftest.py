@@ -68,5 +68,7 @@ def graph_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     w = rng.standard_normal((6, 5)).astype(np.float32)
     m.output("y", hb.relu(x @ w + np.arange(5, dtype=np.float32)))
     path = tmp_path_factory.mktemp("models") / "tiny.graph"
-    path.write_text(print_graph(m.graph()))
+    graph = m.graph()
+    path.write_text(print_graph(graph))
+    np.savez(path.with_suffix(".npz"), **graph.constants)
     return path
