@@ -14,6 +14,7 @@ from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.build import Demand, build_kernel
 from hwsdk.codegen.fusion import Partition, partition
 from hwsdk.codegen.loop_ir import Index, LoopKernel
+from hwsdk.codegen.lower.attention import attention_kernels
 from hwsdk.codegen.lower.lowered import Lowered
 from hwsdk.codegen.lower.simd import SimdLowering
 from hwsdk.codegen.lower.staged.lowering import StagedLowering
@@ -60,6 +61,8 @@ def compile_graph(
     options = options or Options()
     graph = optimise(graph)
     cut, kernels = build_kernels(graph)
+    if target.codegen.model == "simd":
+        kernels = attention_kernels(kernels, graph.outputs)
     lowered, extra = lower_kernels(kernels, graph, target, options, progress)
     loops, _ = distinct(lowered)
     ir, workspace = emit(loops, target) if target.codegen.route == "llvm" else ({}, {})

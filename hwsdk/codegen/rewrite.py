@@ -7,7 +7,25 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hwsdk.codegen.blocks import Block
-from hwsdk.codegen.loop_ir import FromIndex, Index, Let, Load, Ref, Value, value_children
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Body,
+    For,
+    FromIndex,
+    If,
+    Index,
+    Intrin,
+    Let,
+    Load,
+    Outline,
+    Ref,
+    Stmt,
+    Store,
+    Switch,
+    Value,
+    View,
+    value_children,
+)
 
 IndexMap = Callable[[Index], Index]
 ValueMap = Callable[[Value], Value | None]
@@ -105,3 +123,57 @@ def substitute_index(mapping: Mapping[str, Index]) -> IndexMap:
     from hwsdk.graph.dims import substitute
 
     return lambda i: i if isinstance(i, int) else substitute(i, mapping)
+
+
+class Renamer:
+    """Moves a body into another kernel: buffers and outlines get other names, accesses of some buffers are
+    shifted.
+
+    buffer: new name of a buffer.  shift: by old name, what is subtracted from the (single) index of its
+    accesses.
+    """
+
+    def __init__(self, buffer: Callable[[str], str], shift: Mapping[str, Index], prefix: str) -> None:
+        self._buffer, self._shift, self._prefix = buffer, shift, prefix
+        self._values = Rewriter(value=self._load)
+
+    def __call__(self, body: Body) -> Body:
+        return tuple(self._stmt(s) for s in body)
+
+    def _at(self, buffer: str, index: tuple[Index, ...]) -> tuple[Index, ...]:
+        return (index[0] - self._shift[buffer],) if buffer in self._shift else index
+
+    def _load(self, value: Value) -> Value | None:
+        if not isinstance(value, Load):
+            return None
+        where = self._values.maybe(value.where)
+        return Load(value.dtype, self._buffer(value.buffer), self._at(value.buffer, value.index), where)
+
+    def _view(self, view: View) -> View:
+        return View(self._buffer(view.buffer), self._at(view.buffer, view.index))
+
+    def _operand(self, operand: View | Index | Value) -> View | Index | Value:
+        if isinstance(operand, View):
+            return self._view(operand)
+        return self._values(operand) if isinstance(operand, Value) else operand
+
+    def _stmt(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case Let(name=name, value=value):
+                return Let(name, self._values(value))
+            case Alloc(buffer=buffer):
+                return Alloc(replace(buffer, name=self._buffer(buffer.name)))
+            case Store(buffer=buffer, index=index, value=value, where=where):
+                moved = self._at(buffer, index)
+                return Store(self._buffer(buffer), moved, self._values(value), self._values.maybe(where))
+            case For(body=body):
+                return replace(stmt, body=self(body))
+            case Outline(name=name, body=body):
+                return Outline(f"{self._prefix}{name}", self(body))
+            case If(cond=cond, then=then, orelse=orelse):
+                return If(self._values(cond), self(then), self(orelse))
+            case Switch(index=index, cases=cases):
+                return Switch(index, tuple(self(c) for c in cases))
+            case Intrin(name=name, operands=operands, dims=dims):
+                return Intrin(name, tuple((n, self._operand(o)) for n, o in operands), dims)
+        return stmt

@@ -194,7 +194,7 @@ class ContractionLowering:
         self.tile = tile
         back = {v: k for k, v in self.namer.buffer.items()}
         b_name = back[self.parts.b.buffer]
-        packing, pack = self._pack(b_name)
+        packing, pack = self.pack(b_name)
         body, grid = self._tasks()
         work = product(i.extent for i in self.flat.block.iters)
         loop, args = self._kernel(body, b_name, packing is not None)
@@ -232,7 +232,7 @@ class ContractionLowering:
 
     # ------------------------------------------------------------------------------------------------ pack
     @property
-    def _panels(self) -> Index:
+    def panels(self) -> Index:
         return ceildiv(self.parts.n[-1].extent, self.tile.width)
 
     @property
@@ -243,7 +243,7 @@ class ContractionLowering:
         """Iters in front of the panels in the packed array: batch and outer n."""
         return (*self.parts.batch, *self.parts.n[:-1])
 
-    def _pack(self, b_name: str) -> tuple[Packing | None, list[Lowered]]:
+    def pack(self, b_name: str) -> tuple[Packing | None, list[Lowered]]:
         """How B becomes [outer][panel][k][width]: a packing for a constant, else a kernel."""
         n, width = self.parts.n[-1], self.tile.width
         outer, k = self._b_outer(), self.parts.k
@@ -253,7 +253,7 @@ class ContractionLowering:
             if not isinstance(self.parts.b.index[0], int)
             else self.parts.b.index[0]
         )
-        shape = (*(i.extent for i in outer), self._panels, *(i.extent for i in k), width)
+        shape = (*(i.extent for i in outer), self.panels, *(i.extent for i in k), width)
         dtype = self.parts.b.dtype
         self.packed_shape = shape
         if b_name in self.constants and all(isinstance(e, int) for e in shape):
@@ -265,7 +265,7 @@ class ContractionLowering:
         target = Tensor(f"{self.kernel.name}.packed", dtype, shape)
         iters = (
             *outer,
-            Iter("panel", self._panels),
+            Iter("panel", self.panels),
             *(replace(i, kind="parallel") for i in k),
             Iter("lane", width),
         )
@@ -288,7 +288,7 @@ class ContractionLowering:
         outer = (*parts.batch, *parts.m[:-1], *parts.n[:-1])
         outers = product(i.extent for i in outer)
         row_tasks = ceildiv(rows, tile.row_block)
-        panel_tasks = ceildiv(self._panels, tile.panel_block)
+        panel_tasks = ceildiv(self.panels, tile.panel_block)
         per_task = 1 if not outer else maximum(1, floordiv(tile.row_block, maximum(1, rows)))
         groups = ceildiv(outers, per_task)
         grid = groups * row_tasks * panel_tasks
@@ -300,30 +300,33 @@ class ContractionLowering:
             "panel_task": floordiv(rest, row_tasks),
             "row0": floordiv(sym("row_task") * rows, row_tasks),
             "rows": floordiv((sym("row_task") + 1) * rows, row_tasks) - sym("row0"),
-            "subs": ceildiv(sym("rows"), tile.sub_rows),
-            "panel0": floordiv(sym("panel_task") * self._panels, panel_tasks),
-            "panels": floordiv((sym("panel_task") + 1) * self._panels, panel_tasks) - sym("panel0"),
+            "panel0": floordiv(sym("panel_task") * self.panels, panel_tasks),
+            "panels": floordiv((sym("panel_task") + 1) * self.panels, panel_tasks) - sym("panel0"),
         }
         head: list[Stmt] = [Let(name, FromIndex("i64", value)) for name, value in lets.items()]
-        inner = self._rows()
+        inner = self.rows()
         if outer:
-            binds = _decode(outer, group * per_task + sym("outer_number"))
+            binds = decode(outer, group * per_task + sym("outer_number"))
             inner = (For("outer_number", minimum(per_task, outers - group * per_task), (*binds, *inner)),)
         return (For("task", grid, (*head, *inner), "parallel", self.level),), grid
 
-    def _rows(self) -> Body:
-        """Balanced sub-blocks of the task's rows; each is walked over all panels in balanced register blocks."""
-        sub = sym("sub")
-        first = floordiv(sub * sym("rows"), sym("subs"))
+    def rows(self) -> Body:
+        """The product of the bound rows [row0, row0 + rows) and panels [panel0, panel0 + panels).
+
+        Balanced sub-blocks of the rows; each is walked over all panels in balanced register blocks.
+        """
+        sub, subs = sym("sub"), sym("subs")
+        first = floordiv(sub * sym("rows"), subs)
         lets = {
             "sub0": sym("row0") + first,
-            "sub_size": floordiv((sub + 1) * sym("rows"), sym("subs")) - first,
+            "sub_size": floordiv((sub + 1) * sym("rows"), subs) - first,
             "blocks": ceildiv(sym("sub_size"), self.tile.rows),
             "least": floordiv(sym("sub_size"), sym("blocks")),
             "larger": sym("sub_size") - sym("least") * sym("blocks"),
         }
         head = tuple(Let(name, FromIndex("i64", value)) for name, value in lets.items())
-        return (For("sub", sym("subs"), (*head, For("panel_number", sym("panels"), self._panel()))),)
+        count = Let("subs", FromIndex("i64", ceildiv(sym("rows"), self.tile.sub_rows)))
+        return (count, For("sub", subs, (*head, For("panel_number", sym("panels"), self._panel()))))
 
     def _panel(self) -> Body:
         block = sym("block_number")
@@ -415,7 +418,7 @@ class ContractionLowering:
         line: Index = 0
         for it in self._b_outer():
             line = line * it.extent + sym(it.name)
-        line = line * self._panels + sym("panel")
+        line = line * self.panels + sym("panel")
         for it in self.parts.k:
             line = line * it.extent + sym(it.name)
         line = line if isinstance(line, int) else substitute(line, here)
@@ -518,7 +521,7 @@ class ContractionLowering:
         return replace(loop, dims=dims_of(loop)), tuple(name for _, name in pairs)
 
 
-def _decode(iters: Sequence[Iter], number: Index) -> list[Stmt]:
+def decode(iters: Sequence[Iter], number: Index) -> list[Stmt]:
     out: list[Stmt] = []
     rest = number
     for position, it in enumerate(iters):

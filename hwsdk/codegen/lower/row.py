@@ -51,54 +51,50 @@ CHAINS = 4  # independent partial results: hides the latency of the combining op
 
 
 def lower_row(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -> list[Lowered]:
-    return [_Row(kernel, machine, ranges, level).lower()]
+    return [RowLowering(kernel, machine, ranges, level).lower()]
 
 
-class _Row:
+class RowLowering:
+    """Lowers one row kernel; `rows` and `inner` are the iters of the row space and inside a row, once `row`
+    ran.
+    """
+
     def __init__(self, kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -> None:
         self.kernel, self.machine, self.ranges, self.level = kernel, machine, ranges, level
         self.namer = Namer(kernel)
 
     def lower(self) -> Lowered:
+        """Rows in tasks of some thousand elements."""
+        body = self.row()
+        cost = product(i.extent for i in self.inner)
+        tasks = Tasks(tuple(self.rows), rows_per_task(cost, ELEMENTS_PER_TASK))
+        work = tasks.rows * cost * (2 + len(self.kernel.blocks))
+        loop = tasks.loop(self.level, self.namer, tuple(body))
+        return finish_kernel(self.kernel, self.namer, self.machine, loop, tasks.grid, work)
+
+    def row(self) -> list[Stmt]:
+        """All passes over the row that the iters `rows` name."""
         flats = [flatten_block(self.kernel, b, self.namer, self.ranges) for b in self.kernel.blocks]
         spaces = {i.name: replace(i, kind="parallel") for f in flats for i in f.block.iters}
         rows = [i for n, i in spaces.items() if n.startswith("p")]
         inner = [i for n, i in spaces.items() if n.startswith("r")]
-        flats, rows, inner = self._merged(flats, rows, inner)
-        self.rows, self.inner = rows, inner
+        flats, self.rows, self.inner = self._merged(flats, rows, inner)
         self.temps = {t.name for t in self.kernel.temps}
         self.names = {b.output: self.namer.buffer[b.output] for b in self.kernel.blocks}
         self.long = {f.block.output for f in flats if not f.block.combiner and self._whole(f)}
         self.scalars = {f.block.output for f in flats} - self.long
         flats = [self._localised(f) for f in flats]
-        body: list[Stmt] = []
-        for t in self.kernel.temps:
-            if t.name in self.long:
-                body.append(
-                    Alloc(
-                        Buffer(
-                            self.names[t.name],
-                            t.dtype,
-                            (product(i.extent for i in inner),),
-                            self.machine.near.name,
-                            align_bytes=64,
-                        )
-                    )
-                )
+        length = product(i.extent for i in self.inner)
+        place = self.machine.near.name
+        body: list[Stmt] = [
+            Alloc(Buffer(self.names[t.name], t.dtype, (length,), place, align_bytes=64))
+            for t in self.kernel.temps
+            if t.name in self.long
+        ]
         done: set[str] = set()
         for phase in self._phases(flats):
             body += self._phase(phase, done)
-        cost = product(i.extent for i in inner)
-        tasks = Tasks(tuple(rows), rows_per_task(cost, ELEMENTS_PER_TASK))
-        work = tasks.rows * cost * (2 + len(flats))
-        return finish_kernel(
-            self.kernel,
-            self.namer,
-            self.machine,
-            tasks.loop(self.level, self.namer, tuple(body)),
-            tasks.grid,
-            work,
-        )
+        return body
 
     def _merged(
         self, flats: list[FlatBlock], rows: list[Iter], inner: list[Iter]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from hwsdk.codegen.blocks import Kernel, Tensor
+from hwsdk.codegen.lower.attention import AttentionLowering
 from hwsdk.codegen.lower.contraction import ContractionLowering, Names, RegisterTile
 from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.library import lower_library
@@ -35,6 +36,8 @@ class SimdLowering:
 
     def lower(self, kernel: Kernel) -> list[Lowered]:
         match kernel.kind:
+            case "attention":
+                return self._attention(kernel)
             case "map":
                 return lower_map(kernel, self.machine, self.ranges, self.level)
             case "row":
@@ -45,17 +48,35 @@ class SimdLowering:
                 return self._contraction(kernel)
         return lower_window(kernel, self.machine, self.ranges, self.level)
 
-    def _contraction(self, kernel: Kernel) -> list[Lowered]:
-        lowering = ContractionLowering(kernel, self.machine, self.ranges, self.level, self.constants)
-        problem = Contraction(
+    def _attention(self, kernel: Kernel) -> list[Lowered]:
+        """One streaming kernel, or its parts one after the other where they do not fit together."""
+        if AttentionLowering.accepts(kernel, self.ranges):
+            lowering = AttentionLowering(kernel, self.machine, self.ranges, self.level, self.constants)
+            if lowering.fits():
+                schedules = [self._plan(self._problem(p)) for p in (lowering.first, lowering.second)]
+                tiles = [
+                    self._tile(s, p.dtype)
+                    for s, p in zip(schedules, (lowering.first, lowering.second), strict=True)
+                ]
+                out = lowering.lower((tiles[0], tiles[1]), schedules[0])
+                self.extra += lowering.packed
+                return out
+        return [x for part in kernel.parts for x in self.lower(part)]
+
+    def _problem(self, lowering: ContractionLowering) -> Contraction:
+        """What the planner is asked for one contraction."""
+        return Contraction(
             *(planner_extent(e, self.ranges) for e in lowering.extents),
             a=lowering.parts.a.dtype,
             b=lowering.parts.b.dtype,
             acc=lowering.dtype,
-            out=kernel.outputs[0].dtype,
+            out=lowering.kernel.outputs[0].dtype,
             b_constant=True,
         )
-        schedule = self._plan(problem)
+
+    def _contraction(self, kernel: Kernel) -> list[Lowered]:
+        lowering = ContractionLowering(kernel, self.machine, self.ranges, self.level, self.constants)
+        schedule = self._plan(self._problem(lowering))
         out = lowering.lower(self._tile(schedule, lowering.dtype), schedule)
         if len(out) > 1:
             self.extra.append(lowering.packed_tensor)
