@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from hwsdk.dtypes import dtype, numpy_dtype
-from hwsdk.errors import GraphError
+from hwsdk.errors import GraphError, ModelError
 from hwsdk.graph.constraints import Constraints
 from hwsdk.graph.dims import Dim, parse
 from hwsdk.graph.graph import Graph, Node, Value
@@ -207,14 +207,16 @@ class _Line:
         self.expect("[")
         return kind, tuple(self.items("]", self.dim))
 
-    def attribute(self) -> Any:
+    def attribute(self, depth: int = 0) -> Any:
         token = self.peek()
         if token.startswith('"'):
             return self.string()
         if token in ("none", "true", "false"):
             return {"none": None, "true": True, "false": False}[self.take()]
         if self.accept("["):
-            return tuple(self.items("]", self.attribute))
+            if depth > 8:
+                self.fail("nested too deeply")
+            return tuple(self.items("]", lambda: self.attribute(depth + 1)))
         return self.float_or_dim()
 
     def float_or_dim(self) -> Any:
@@ -308,8 +310,11 @@ class _Reader:
         shape = tuple(d for d in value.shape if isinstance(d, int))
         if len(shape) != value.rank or len(elements) != math.prod(shape):
             line.fail(f"{value} does not have {len(elements)} elements")
-        wide = np.array(elements, np.float64 if dtype(value.dtype).kind == "f" else None)
-        array = wide.astype(numpy_dtype(value.dtype)).reshape(shape)
+        try:
+            wide = np.array(elements, np.float64 if dtype(value.dtype).kind == "f" else None)
+            array = wide.astype(numpy_dtype(value.dtype)).reshape(shape)
+        except (TypeError, ValueError, OverflowError):
+            line.fail(f"the elements of {value} are not numbers of that type")
         array.flags.writeable = False
         self.constants[value.name] = array
 
@@ -358,7 +363,11 @@ def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Grap
     head.expect("{")
     reader = _Reader(constants or {})
     for number, line in lines[1:-1]:
-        reader.read(_Line(line, number))
+        try:
+            reader.read(_Line(line, number))
+        except ModelError as e:
+            text_of = str(e)
+            raise GraphError(text_of if text_of.startswith("line ") else f"line {number}: {text_of}") from None
     reader.constraints.learn_rewrites()
     reader.constraints.frozen = True
     graph = Graph(
