@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from hwsdk.ral_port import threads
 
-from .elf import Image, ObjectFile, map_memory
+from .elf import ObjectFile
+from .link import Image, map_memory
 
 LAUNCH = "hwsdk_pool_launch"
 _WIPE_ON_FORK = 18  # madvise

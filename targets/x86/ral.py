@@ -23,7 +23,8 @@ from hwsdk.ral_port.c_abi import RalStruct, as_struct, verb_type
 from hwsdk.ral_port.interface import PortError, Properties, Ral
 
 from . import pool as pool_module
-from .elf import ElfError, Image, parse
+from .elf import ElfError, parse
+from .link import Image
 
 _HUGE = 2 << 20  # pages that the system may use for large blocks
 _ADVISE_HUGE = 14  # madvise

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 if sys.platform == "linux":
     from hwsdk.ral_port.loader import _module
 
-    elf = _module("elf", HOST_FOLDER)
+    elf, link = _module("elf", HOST_FOLDER), _module("link", HOST_FOLDER)
 
 A = """
 @table = constant [4 x i64] [i64 10, i64 20, i64 30, i64 40]
@@ -99,7 +99,7 @@ def function(
 
 @pytest.mark.parametrize("large", [False, True], ids=["small-pic", "large"])
 def test_objects_refer_to_each_other(large: bool) -> None:
-    image = elf.Image(objects(compile_text(A, large), compile_text(B, large)))
+    image = link.Image(objects(compile_text(A, large), compile_text(B, large)))
     lookup, call = function(image, "lookup"), function(image, "call")
     assert [lookup(0), lookup(1)] == [15, 26]
     assert call(100) == 207
@@ -118,14 +118,14 @@ def test_static_small_code_model() -> None:
     target = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
     machine = target.create_target_machine(codemodel="small", reloc="static", opt=2)
     codes = [machine.emit_object(llvm.parse_assembly(text)) for text in (A, B)]
-    image = elf.Image(objects(*codes))
+    image = link.Image(objects(*codes))
     assert function(image, "lookup")(2) == 35
     assert [function(image, "jump")(i) for i in range(7)] == [11, 7, 99, 3, 1234, 5, 0]
     image.close()
 
 
 def test_code_is_not_writable() -> None:
-    image = elf.Image(objects(compile_text(B), compile_text(A)))
+    image = link.Image(objects(compile_text(B), compile_text(A)))
     address = image.symbols["twice"]
     with open("/proc/self/maps") as maps:
         modes = [
@@ -142,18 +142,18 @@ def test_undefined_symbol() -> None:
         "declare void @nowhere_to_be_found()\ndefine void @f() {\n  call void @nowhere_to_be_found()\n  ret void\n}"
     )
     with pytest.raises(elf.ElfError, match="undefined symbol 'nowhere_to_be_found'"):
-        elf.Image(objects(code))
+        link.Image(objects(code))
 
 
 def test_two_definitions() -> None:
     with pytest.raises(elf.ElfError, match="object 1: symbol twice is already defined in object 0"):
-        elf.Image(objects(compile_text(B), compile_text(B)))
+        link.Image(objects(compile_text(B), compile_text(B)))
 
 
 def test_thread_local_is_refused() -> None:
     code = compile_text("@t = thread_local global i64 1\ndefine ptr @f() {\n  ret ptr @t\n}")
     with pytest.raises(elf.ElfError, match="not supported"):
-        elf.Image(objects(code))
+        link.Image(objects(code))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_truncated_objects() -> None:
     code = compile_text(A)
     for length in range(0, len(code), 37):
         with pytest.raises(elf.ElfError):
-            elf.Image(objects(code[:length]))
+            link.Image(objects(code[:length]))
 
 
 def test_corrupt_objects_never_crash() -> None:
@@ -186,7 +186,7 @@ def test_corrupt_objects_never_crash() -> None:
             for _ in range(rng.choice([1, 1, 2, 8])):
                 broken[rng.randrange(len(broken))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
             try:
-                elf.Image(objects(bytes(broken), compile_text(B))).close()
+                link.Image(objects(bytes(broken), compile_text(B))).close()
             except elf.ElfError:
                 refused += 1
     assert refused > 100
