@@ -6,6 +6,7 @@ is (see `math_expand`).  No operation traps, and none loses a NaN: extremes are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from hwsdk.codegen.llvm_casts import Casts, suffix
@@ -14,6 +15,7 @@ from hwsdk.codegen.llvm_types import NARROW, float_text, splat_text, value_type,
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import CodegenError
 
+_NUMBER = re.compile(r"(-?\d+)\)?$")
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 
 
@@ -200,9 +202,18 @@ def _float_floordiv(u: _Use, x: str, y: str) -> str:
     return u.call("floor", u.op("fdiv", x, y))
 
 
+def _constant(text: str) -> int | None:
+    """The number in the text of an integer constant."""
+    found = _NUMBER.search(text) if not text.startswith("%") else None
+    return None if found is None else int(found[1])
+
+
 @_rule("shl shr", "iu")
 def _shift(u: _Use, x: str, y: str) -> str:
     """Shifting everything out gives 0 (or the sign)."""
+    constant = _constant(y)
+    if constant is not None and 0 <= constant < u.bits:
+        return u.op("shl" if u.name == "shl" else "ashr" if u.kind == "i" else "lshr", x, y)
     last = u.const(u.bits - 1)
     over = u.compare("ugt", y, last)
     amount = u.select(over, last, y)
