@@ -299,5 +299,7 @@ def _symbol_bound(dim: Dim, least: int) -> tuple[str, int | None, int | None] | 
     if atom.name == "floordiv" and isinstance(b := atom.args[1], int) and b > 0:
         if c > 0:
             return _symbol_bound(atom.args[0], -((rest - least) // c) * b)
-        return _symbol_bound(-atom.args[0], -((rest - least) // -c * b + b - 1))  # x//b <= v  is  x <= v*b + b - 1
+        return _symbol_bound(
+            -atom.args[0], -((rest - least) // -c * b + b - 1)
+        )  # x//b <= v  is  x <= v*b + b - 1
     return None

@@ -82,7 +82,7 @@ def _dot(attrs: Mapping[str, Any], a: Array, b: Array) -> Array:
     lead, m, k, c = x.shape[:n], x.shape[n : n + rows], x.shape[n + rows :], y.shape[y.ndim - columns :]
     sizes = [int(np.prod(s, dtype=np.int64)) for s in (lead, m, k, c)]
     result = np.matmul(x.reshape(sizes[0], sizes[1], sizes[2]), y.reshape(sizes[0], sizes[2], sizes[3]))
-    return convert(result.reshape(*lead, *m, *c), out)
+    return convert(result.reshape((*lead, *m, *c)), out)
 
 
 # ----------------------------------------------------------------------------------------------- convolutions

@@ -67,7 +67,9 @@ def _infer_slice(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints
         size = constraints.simplify(maximum(0, ceildiv(high - low, step)))
         if size != 0:  # what is read must exist
             constraints.nonnegative(low, f"slice: start of axis {axis} of {x}")
-            constraints.nonnegative(x.shape[axis] - high, f"slice: {high} is at most the size of axis {axis} of {x}")
+            constraints.nonnegative(
+                x.shape[axis] - high, f"slice: {high} is at most the size of axis {axis} of {x}"
+            )
         shape.append(constraints.simplify(size))
     return ((x.dtype, tuple(shape)),)
 

@@ -367,7 +367,9 @@ def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Grap
             reader.read(_Line(line, number))
         except ModelError as e:
             text_of = str(e)
-            raise GraphError(text_of if text_of.startswith("line ") else f"line {number}: {text_of}") from None
+            raise GraphError(
+                text_of if text_of.startswith("line ") else f"line {number}: {text_of}"
+            ) from None
     reader.constraints.learn_rewrites()
     reader.constraints.frozen = True
     graph = Graph(

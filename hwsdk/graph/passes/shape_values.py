@@ -86,7 +86,8 @@ def _gathered(r: Rewriting, m: Match, known: list[Array]) -> Array | None:
     size = known[0].shape[m.attrs["axis"]]
     if len(index) != known[1].size or not all(-size <= i < size for i in index):
         return None
-    return known[0].take(np.array(index, np.int64).reshape(known[1].shape), m.attrs["axis"])
+    place = np.array(index, np.int64).reshape(known[1].shape)
+    return np.asarray(known[0].take(place, m.attrs["axis"]), object)
 
 
 def _sliced(r: Rewriting, m: Match, known: list[Array]) -> Array | None:
@@ -117,6 +118,14 @@ _EVALUATE: dict[str, Callable[[Rewriting, Match, list[Array]], Array | None]] = 
 }
 
 
+def _is_normal(r: Rewriting, m: Match) -> bool:
+    """The normal form is dims, then a cast if it is not i64, then a reshape if it has not one axis."""
+    if m.op == "reshape":
+        cast = r.producer(m.inputs[0], "cast")
+        return r.producer(cast.inputs[0] if cast else m.inputs[0], "dims") is not None
+    return m.op == "cast" and r.producer(m.inputs[0], "dims") is not None
+
+
 def shape_to_host(r: Rewriting, m: Match) -> Value | None:
     """op(dims) = dims of the computed expressions."""
     if m.type.dtype not in ("i64", "i32"):
@@ -132,8 +141,8 @@ def shape_to_host(r: Rewriting, m: Match) -> Value | None:
     if result is None:
         return None
     exprs = tuple(r.constraints.simplify(x) for x in result.flat)
-    if m.op in ("reshape", "cast") and r.producer(m.inputs[0], "dims"):
-        return None  # already the normal form: dims, then cast, then reshape
+    if _is_normal(r, m):
+        return None
     value = r.emit("dims", exprs=exprs)
     if m.type.dtype != "i64":
         value = r.emit("cast", (value,), dtype=m.type.dtype)
