@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hwsdk.graph.dims import product
 from hwsdk.graph.graph import Graph, GraphBuilder, Node
 from hwsdk.graph.opdef import Value
 
@@ -74,6 +75,8 @@ class _Preparer:
         """
         x, w = inputs
         rank = len(x.shape) - 2
+        if self._tiles(node, w, rank):
+            return self._as_product(node, x, w, rank)
         strides, dilations = node.attrs["strides"], node.attrs["dilations"]
         extra = node.attrs["output_padding"]
         x = self._dilate(x, strides, node.name)
@@ -102,6 +105,28 @@ class _Preparer:
             groups=node.attrs.get("groups", 1),
             name=node.name,
         )
+
+    def _tiles(self, node: Node, w: Value, rank: int) -> bool:
+        """Does every input element make a window of outputs of its own?"""
+        attrs = node.attrs
+        plain = not any((*attrs["low"], *attrs["high"], *attrs["output_padding"])) and attrs["groups"] == 1
+        return plain and set(attrs["dilations"]) == {1} and tuple(attrs["strides"]) == tuple(w.shape[:rank])
+
+    def _as_product(self, node: Node, x: Value, w: Value, rank: int) -> Value:
+        """Windows that do not meet: x[n, i.., c] * w[c, t.., o], then each window to its place."""
+        b, name = self.builder, node.name
+        window, out = w.shape[:rank], w.shape[-1]
+        order = (rank, *range(rank), rank + 1)
+        flat = b.node("transpose", [w], perm=order, name=f"{name}.weights")
+        flat = b.node("reshape", [flat], shape=(w.shape[rank], product(window) * out))
+        types = {k: node.attrs[k] for k in ("accumulate", "dtype")}
+        y = b.node("dot_general", [x, flat], contract=((rank + 1, 0),), name=name, **types)
+        space = x.shape[1 : 1 + rank]
+        y = b.node("reshape", [y], shape=(x.shape[0], *space, *window, out))
+        pairs = [axis for d in range(rank) for axis in (1 + d, 1 + rank + d)]
+        y = b.node("transpose", [y], perm=(0, *pairs, 1 + 2 * rank))
+        grown = tuple(e * k for e, k in zip(space, window, strict=True))
+        return b.node("reshape", [y], shape=(x.shape[0], *grown, out), name=f"{name}.windows")
 
     def _dilate(self, x: Value, strides: Iterable[int], name: str) -> Value:
         """x[n, h, w, c] -> [n, (h-1)*s+1, ..., c]: a unit dim beside each spatial dim, padded to s, merged,

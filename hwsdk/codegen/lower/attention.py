@@ -93,6 +93,7 @@ class AttentionLowering:
         self, kernel: Kernel, machine: Machine, ranges: Ranges, level: str, constants: frozenset[str]
     ) -> None:
         self.kernel, self.machine, self.ranges, self.level = kernel, machine, ranges, level
+        self.constants = constants
         first, row, second = kernel.parts
         self.first = ContractionLowering(first, machine, ranges, level, constants)
         self.second = ContractionLowering(second, machine, ranges, level, constants)
@@ -111,6 +112,8 @@ class AttentionLowering:
         a = self.second.parts.a
         if self.second.namer.buffer[self.weights.name] != a.buffer or self.second.parts.b.buffer == a.buffer:
             return False
+        if any(self._b_name(p) in self.constants for p in (self.first, self.second)):
+            return False  # a layer between weights: its rows stream well enough through memory
         plain = not self.first.flat.lets and len(self.first.parts.n) == 1 and len(self.second.parts.m) == 1
         same = self.second.extents[0] == self.rows and self.second.extents[2] == self.columns
         if not plain or not same or len(self.first.parts.m) != 1 or len(self.second.parts.n) != 1:
@@ -125,6 +128,9 @@ class AttentionLowering:
             and self._linear(a.index[0], self.second, k[0].name)
             and product(i.extent for i in self.row.rows) == outers * self.rows
         )
+
+    def _b_name(self, part: ContractionLowering) -> str:
+        return next(name for name, buffer in part.namer.buffer.items() if buffer == part.parts.b.buffer)
 
     def _linear(self, offset: Index, part: ContractionLowering, column: str) -> bool:
         """Is the offset that of [batch..., row, column] in row-major order?"""
@@ -142,11 +148,8 @@ class AttentionLowering:
         packs: list[Lowered] = []
         self.packed: list[Tensor] = []
         for part in (self.first, self.second):
-            names = {v: k for k, v in part.namer.buffer.items()}
-            packing, pack = part.pack(names[part.parts.b.buffer])
-            packs += pack
-            if packing is None:
-                self.packed.append(part.packed_tensor)
+            packs += part.pack(self._b_name(part))[1]
+            self.packed.append(part.packed_tensor)
         blocks = ceildiv(self.rows, ROWS)
         outers = product(i.extent for i in self.first.parts.batch)
         scores = Buffer(
