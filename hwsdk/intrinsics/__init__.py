@@ -7,26 +7,23 @@
     mma.layout("a").places(mma.dims, {"lda": 64})   # (lane, item) arrays
     mma.ops                                         # operations of one use
 
-`emit_llvm` and `emit_source` write one use; `match` finds where an intrinsic computes a piece of a loop nest;
-`verify` runs bindings against their semantics.
+`emit_llvm` and `emit_source` write one use; `match.match` finds where an intrinsic computes a piece of a loop nest;
+`verify.verify_native` runs bindings against their semantics.
 """
 
 from hwsdk.intrinsics.compiled import CompiledIntrinsic, compiled
 from hwsdk.intrinsics.emit_llvm import emit_llvm, natural_type
 from hwsdk.intrinsics.emit_source import emit_source
-from hwsdk.intrinsics.lint import lint, load_checked
-from hwsdk.intrinsics.match import Match, match
+from hwsdk.intrinsics.check import lint, load_checked
 from hwsdk.intrinsics.syntax import SemanticsError
 
 __all__ = [
     "CompiledIntrinsic",
-    "Match",
     "SemanticsError",
     "compiled",
     "emit_llvm",
     "emit_source",
     "lint",
     "load_checked",
-    "match",
     "natural_type",
 ]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import multiprocessing
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -100,11 +102,21 @@ def _machine(target: Target, **options: Any) -> Any:
 
 
 def _target_batch(target: Target, names: tuple[str, ...], rounds: int, seed: int) -> Verdicts:
-    try:
-        _machine(target)
-    except RuntimeError as error:
-        return {names[0]: " ".join(str(error).split())}
-    return {names[0]: None}
+    """LLVM only warns about an unknown cpu or feature, on the standard error stream."""
+    with tempfile.TemporaryFile() as warnings:
+        kept = os.dup(2)
+        os.dup2(warnings.fileno(), 2)
+        try:
+            machine = _machine(target)
+            machine.emit_assembly(_module(target, machine, "nothing", "define void @nothing() {\n  ret void\n}\n"))
+        except RuntimeError as error:
+            return {names[0]: " ".join(str(error).split())}
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        warnings.seek(0)
+        said = warnings.read().decode(errors="replace")
+    return {names[0]: next((line.strip() for line in said.splitlines() if "not a recognized" in line), None)}
 
 
 def _module(target: Target, machine: Any, name: str, function: str) -> Any:

@@ -61,10 +61,10 @@ class _Names:
         self.intrinsics = {x["name"]: x for x in data.get("intrinsics", [])}
         self.features = {*data.get("features", []), *data.get("optional_features", [])}
 
-    def hardware(self, level: str) -> str | None:
-        """The level in the chain down to `level` that has no count, if there is one."""
+    def chosen(self, level: str) -> str | None:
+        """The first program-chosen level in the chain down to `level`, if there is one."""
         for name, entry in self.levels.items():
-            if "count" not in entry:
+            if "max" in entry:
                 return str(name)
             if name == level:
                 return None
@@ -162,7 +162,7 @@ def _units(description: Description, names: _Names) -> Iterator[Finding]:
         yield from _reference(path, unit, "shares", names.units, "unit")
         for key in ("commit", "wait"):
             yield from _reference(path, unit, key, names.syncs, "sync")
-        chosen = names.hardware(unit["per"]) if unit["per"] in names.levels else None
+        chosen = names.chosen(unit["per"]) if unit["per"] in names.levels else None
         if chosen is not None:
             yield (
                 (*path, "per"),
@@ -209,7 +209,8 @@ def _intrinsics(description: Description, names: _Names) -> Iterator[Finding]:
             known = [*names.memories, *VALUE_PLACES]
             yield from _prefixed(name, _reference(at, entry, "in", known, "memory"))
             support = dtypes.get(entry["dtype"], "none")
-            if dtypes and (support if isinstance(support, str) else support["use"]) == "none":
+            value = entry["in"] in VALUE_PLACES  # strides and counts need no support by the chip
+            if dtypes and not value and (support if isinstance(support, str) else support["use"]) == "none":
                 yield (*at, "dtype"), f"{name}: dtype {entry['dtype']} is not listed under 'dtypes'"
             if "values" in entry and entry["in"] != "immediate":
                 yield (*at, "values"), f"{name}: 'values' lists the legal constants of an immediate operand"

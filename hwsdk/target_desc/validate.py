@@ -12,7 +12,7 @@ from typing import Any
 
 from hwsdk.errors import Problem, nearest
 from hwsdk.target_desc.nodes import Map, Place, Seq
-from hwsdk.target_desc.schema import target_schema
+from hwsdk.target_desc.schema import inlined_schema
 
 EVIDENCE = "datasheet, isa, measured, estimate, choice"
 
@@ -21,7 +21,7 @@ EVIDENCE = "datasheet, isa, measured, estimate, choice"
 def _validator() -> Any:
     from jsonschema import Draft202012Validator  # imported here: it costs more than loading a description
 
-    return Draft202012Validator(target_schema())
+    return Draft202012Validator(inlined_schema())
 
 
 def shape_problems(data: Map) -> list[Problem]:

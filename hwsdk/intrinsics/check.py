@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hwsdk.errors import DescriptionError, Problem
 from hwsdk.intrinsics.compiled import CompiledIntrinsic
+from hwsdk.intrinsics.integers import extent
 from hwsdk.intrinsics.lint_emission import emission_findings
 from hwsdk.intrinsics.lint_layout import layout_findings
 from hwsdk.intrinsics.signature import check_condition
@@ -23,6 +24,7 @@ from hwsdk.target_desc.loading import load_described, resolve
 from hwsdk.target_desc.model import Target
 
 PEAK_TOLERANCE = 0.05
+_GROUND = (("execution",), ("memory",), ("units",))
 
 
 def lint(target_file: str | os.PathLike[str]) -> list[Problem]:
@@ -36,6 +38,9 @@ def lint(target_file: str | os.PathLike[str]) -> list[Problem]:
 def problems(description: Description) -> list[Problem]:
     """Like `lint`, for a description that was read before."""
     findings = structural_findings(description)
+    findings += _widths(description.target)
+    if any(path[:1] in _GROUND for path, _ in findings):  # what stands on a broken place would repeat the mistake
+        return one_per_line(description.problem(path, message) for path, message in findings)
     broken = {path[1] for path, _ in findings if path[:1] == ("intrinsics",)}
     for name, spec in description.target.intrinsics.items():
         if name not in broken:
@@ -53,6 +58,16 @@ def load_checked(
     if found:
         raise DescriptionError(found)
     return load_described(description, detect=detect, features=features)
+
+
+def _widths(target: Target) -> Iterator[Finding]:
+    """Register widths that are expressions over symbols."""
+    for memory in target.memories:
+        if isinstance(memory.width_bytes, str):
+            try:
+                extent(memory.width_bytes, {name: 1 for name in target.symbols})
+            except SemanticsError as error:
+                yield ("memory", memory.name, "width_bytes"), f"width_bytes of memory {memory.name!r}: {error}"
 
 
 # ---------------------------------------------------------------------------------------------------------- intrinsic
