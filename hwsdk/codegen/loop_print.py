@@ -114,8 +114,12 @@ def print_statement(stmt: Stmt, *, buffers: Sequence[Buffer] = ()) -> str:
 
 
 def print_value(value: Value) -> str:
-    """One value on one line, for messages."""
-    return _Printer(None).value(value, 0)
+    """One value on one line, for messages; parts that are shared or deep stand as %N."""
+    printer = _Printer(None)
+    for _ in printer.temporaries(Let("", value)):
+        pass
+    printer.names.pop(id(value), None)
+    return printer.value(value, 0)
 
 
 def implied_dtype(value: Value, buffers: Mapping[str, str] = {}) -> str | None:

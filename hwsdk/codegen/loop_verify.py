@@ -113,7 +113,8 @@ class _Verifier:
             )
         names = [p.name for p in kernel.params]
         for output in kernel.outputs:
-            self.need(output in names, f"output {output!r} is not a param{nearest(output, names)}")
+            if output not in names:
+                self.fail(f"output {output!r} is not a param{nearest(output, names)}")
         self.need(
             names[len(names) - len(kernel.outputs) :] == list(kernel.outputs),
             "outputs are the last params, in order",
@@ -197,7 +198,8 @@ class _Verifier:
     # -------------------------------------------------------------------------------------------------- loops
     def loop(self, loop: For, outermost: bool) -> None:
         kind = loop.kind
-        self.need(kind in KINDS, f"unknown kind of loop {kind!r}{nearest(kind, KINDS)}")
+        if kind not in KINDS:
+            self.fail(f"unknown kind of loop {kind!r}{nearest(kind, KINDS)}")
         self.uniform(loop.extent, "the extent")
         if kind in ("unroll", "vector"):
             self.need(isinstance(loop.extent, int), f"the extent of a {kind} loop must be a constant")
@@ -210,9 +212,8 @@ class _Verifier:
             self.need(outermost, "a parallel loop must stand directly in the kernel")
             if self.target is not None and loop.level is not None:
                 levels = [x.name for x in self.target.levels]
-                self.need(
-                    loop.level in levels, f"no execution level {loop.level!r}{nearest(loop.level, levels)}"
-                )
+                if loop.level not in levels:
+                    self.fail(f"no execution level {loop.level!r}{nearest(loop.level, levels)}")
         names, vector = dict(self.names), self.in_vector
         self.in_vector |= kind == "vector"
         what = {"vector": "lane", "unroll": "unroll"}.get(kind, "loop")
@@ -235,9 +236,8 @@ class _Verifier:
     def declare(self, buffer: Buffer) -> None:
         name = buffer.name
         self.need(name not in self.names and name not in self.buffers, f"the name {name!r} is bound already")
-        self.need(
-            buffer.dtype in DTYPES, f"{name}: unknown dtype {buffer.dtype!r}{nearest(buffer.dtype, DTYPES)}"
-        )
+        if buffer.dtype not in DTYPES:
+            self.fail(f"{name}: unknown dtype {buffer.dtype!r}{nearest(buffer.dtype, DTYPES)}")
         self.need(DTYPES[buffer.dtype].numpy is not None, f"{name}: no storage for dtype {buffer.dtype}")
         for extent in buffer.shape:
             self.uniform(extent, f"an extent of {name}")
@@ -250,11 +250,8 @@ class _Verifier:
             for stride in buffer.strides:
                 self.uniform(stride, f"a stride of {name}")
         self.need(buffer.align_bytes >= 0, f"{name}: negative alignment")
-        if self.target is not None:
-            self.need(
-                buffer.place in self.memories,
-                f"{name}: no memory {buffer.place!r}{nearest(buffer.place, self.memories)}",
-            )
+        if self.target is not None and buffer.place not in self.memories:
+            self.fail(f"{name}: no memory {buffer.place!r}{nearest(buffer.place, self.memories)}")
         if self.memory_kind(buffer) == "registers":
             constant = all(isinstance(x, int) for x in (*buffer.shape, *(buffer.strides or ())))
             self.need(constant, f"{name} is in registers: its shape must be constant")
@@ -318,10 +315,10 @@ class _Verifier:
             if id(value) in seen:
                 continue
             seen.add(id(value))
-            self.need(
-                value.dtype in DTYPES,
-                f"unknown dtype {value.dtype!r} in {type(value).__name__}{nearest(value.dtype, DTYPES)}",
-            )
+            if value.dtype not in DTYPES:
+                self.fail(
+                    f"unknown dtype {value.dtype!r} in {type(value).__name__}{nearest(value.dtype, DTYPES)}"
+                )
             stack.append((value, True))
             if isinstance(value, Reduce):
                 self.reduction(value)
@@ -329,7 +326,8 @@ class _Verifier:
                 stack.extend((c, False) for c in value_children(value))
 
     def reduction(self, value: Reduce) -> None:
-        self.need(value.op in REDUCTIONS, f"unknown reduction {value.op!r}{nearest(value.op, REDUCTIONS)}")
+        if value.op not in REDUCTIONS:
+            self.fail(f"unknown reduction {value.op!r}{nearest(value.op, REDUCTIONS)}")
         self.need(
             type(value.extent) is int and value.extent >= 0, "the extent of a reduction must be a constant"
         )
@@ -337,13 +335,24 @@ class _Verifier:
             self.nodes(value.value, set())
 
     def node(self, value: Value) -> None:
-        implied = (
-            implied_dtype(value, {b.name: b.dtype for b in self.buffers.values()})
-            if not isinstance(value, Load)
-            else None
-        )
-        if implied is not None:
-            self.need(implied == value.dtype, f"{print_value(value)} is {implied}, not {value.dtype}")
+        match value:
+            case Const() | Load() | Ref() | FromIndex():
+                self.leaf(value)
+                return
+            case Unary() | Binary() | Ternary():
+                self.operation(value)
+            case Select(cond=cond, x=x, y=y):
+                self.need(cond.dtype == "bool", f"select: the condition is {cond.dtype}, not bool")
+                self.need(x.dtype == y.dtype, f"select: {x.dtype} and {y.dtype}")
+            case Cast(dtype=dtype, x=x, mode=mode):
+                self.need(mode in ("value", "bits"), f"unknown mode of a cast {mode!r}")
+                same = mode == "value" or DTYPES[dtype].bits == DTYPES[x.dtype].bits
+                self.need(same, f"{x.dtype} and {dtype} differ in bits")
+        implied = implied_dtype(value)
+        if implied is not None and implied != value.dtype:
+            self.fail(f"{print_value(value)} is {implied}, not {value.dtype}")
+
+    def leaf(self, value: Value) -> None:
         match value:
             case Const(dtype=dtype, value=x):
                 self.constant(dtype, x)
@@ -360,17 +369,6 @@ class _Verifier:
             case FromIndex(dtype=dtype, index=index):
                 self.index(index)
                 self.need(DTYPES[dtype].kind in "iuf", f"an index cannot be {dtype}")
-            case Unary() | Binary() | Ternary():
-                self.operation(value)
-            case Select(cond=cond, x=x, y=y):
-                self.need(cond.dtype == "bool", f"select: the condition is {cond.dtype}, not bool")
-                self.need(x.dtype == y.dtype, f"select: {x.dtype} and {y.dtype}")
-            case Cast(dtype=dtype, x=x, mode=mode):
-                self.need(mode in ("value", "bits"), f"unknown mode of a cast {mode!r}")
-                self.need(
-                    mode == "value" or DTYPES[dtype].bits == DTYPES[x.dtype].bits,
-                    f"{x.dtype} and {dtype} differ in bits",
-                )
 
     def operation(self, value: Unary | Binary | Ternary) -> None:
         op, operands = value.op, value_children(value)
@@ -438,10 +436,8 @@ class _Verifier:
         )
         if self.target is not None:
             known = self.target.syncs
-            self.need(
-                stmt.name in known,
-                f"target {self.target.name} has no sync {stmt.name!r}{nearest(stmt.name, known)}",
-            )
+            if stmt.name not in known:
+                self.fail(f"target {self.target.name} has no sync {stmt.name!r}{nearest(stmt.name, known)}")
 
 
 def value_indices(value: Value) -> Sequence[Index]:

@@ -32,7 +32,7 @@ def launch_stats(launch: Launch) -> Stats:
         )
     unwritten = {}
     for cell in launch.params:
-        if cell.state and cell.name in launch.program.kernel.outputs:
+        if launch.check and cell.name in launch.program.kernel.outputs:
             unwritten[cell.name] = cell.size - int((cell.valid & 1).sum())
     statements = sum(e.statements * c for e, c in zip(launch.program.entries, launch.counters))
     if chip is None:

@@ -7,8 +7,7 @@ Rules, from the fields of the description:
                 transcendental function counts as many operations as its WEIGHT
     accesses    with a scalar unit a load or store costs the latency of its place; otherwise it takes one slot
                 of the load (store) unit per register; accesses to registers are free
-    together    a scalar unit does one thing after the other; without one, operations, loads and stores of a
-                body overlap and the longest counts
+    together    what runs on one unit adds up; units overlap within a body, and the longest counts
 
 Design choice: costs are static per body.  Generated code adds one number per body execution to a counter and
 one to the clock; bytes, operations and busy cycles follow from the counters when the run is over.
@@ -89,7 +88,7 @@ class Tally:
         self.open: dict[
             str, Entry
         ] = {}  # by multiplicity: the text of how often it counts per execution of the body
-        self.cycles: dict[str, dict[str, float]] = {}  # multiplicity -> alu, loads, stores
+        self.cycles: dict[str, dict[str, float]] = {}  # multiplicity -> unit -> cycles
         self.times = 1
 
     def repeat(self, times: int) -> int:
@@ -112,7 +111,7 @@ class Tally:
             entry = self.entry(elements)
             entry.ops[unit.name] = entry.ops.get(unit.name, 0) + self.times
         issue = WEIGHT.get(op, 1) * self.slots(lanes, dtype)
-        self.spend(repeated, "alu", unit, issue)
+        self.spend(repeated, unit, issue)
 
     def slots(self, lanes: int, dtype: str) -> int:
         """Registers that hold so many lanes; without registers every lane takes a turn."""
@@ -131,7 +130,7 @@ class Tally:
             return
         slots = lanes if gathered else self.slots(lanes, buffer.dtype)
         cost = slots * self.units.latency.get(buffer.place, 1.0)
-        self.spend(repeated, "loads" if verb == "read" else "stores", unit, cost)
+        self.spend(repeated, unit, cost)
 
     def masked(self, verb: str, buffer: Buffer, axes: Lanes, gathered: bool) -> int:
         """An access whose elements are counted when it runs: the number of its own counter."""
@@ -144,21 +143,20 @@ class Tally:
     def count(self, entry: Entry, verb: str, buffer: Buffer, size: int) -> None:
         table = entry.read if verb == "read" else entry.written
         table[buffer.place] = table.get(buffer.place, 0) + size
-        key = (verb, buffer.name)
+        key = ("read" if verb == "read" else "written", buffer.name)
         entry.by_buffer[key] = entry.by_buffer.get(key, 0) + size
 
-    def spend(self, repeated: str, lane: str, unit: Unit, cycles: float) -> None:
-        cycles *= self.times / unit.count
+    def spend(self, repeated: str, unit: Unit, cycles: float) -> None:
+        cycles *= self.times
         row = self.cycles.setdefault(repeated, {})
-        row[lane] = row.get(lane, 0.0) + cycles
+        row[unit.name] = row.get(unit.name, 0.0) + cycles / unit.count
         entry = self.entry(repeated)
-        entry.busy[unit.name] = entry.busy.get(unit.name, 0.0) + cycles * unit.count
+        entry.busy[unit.name] = entry.busy.get(unit.name, 0.0) + cycles
         entry.uses[unit.name] = entry.uses.get(unit.name, 0) + self.times
 
     def take_cycles(self) -> list[str]:
         """Text of the cycles since the last call, to be added to the clock; forgets them."""
-        together = sum if self.units.alu is not None and self.units.alu.kind == "scalar" else max
-        found = [(m, together(row.values())) for m, row in self.cycles.items()]
+        found = [(m, max(row.values())) for m, row in self.cycles.items()]
         self.cycles = {}
         return [repr(c) if m == "1" else f"{c!r}*{m}" for m, c in found if c]
 

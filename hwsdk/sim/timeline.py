@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwsdk.sim.cells import Array, Cell
+from hwsdk.sim.cells import Array, Cell, Integers
 from hwsdk.sim.chip import Chip, UseCost
 from hwsdk.sim.places import Place
 
@@ -168,27 +168,37 @@ class Timeline:
         return max(self.clock[0], self.end)
 
 
+def _dense(times: Array, place: Place, base: int) -> bool:
+    """Can the elements be seen as a view?  (A masked use may reach beyond its buffer.)"""
+    return place.strides is not None and base + place.low >= 0 and base + place.high < times.size
+
+
+def _inside(times: Array, place: Place, base: int) -> Integers:
+    where = place.at(base)
+    return where[(where >= 0) & (where < times.size)]
+
+
 def _part(times: Array, place: Place, base: int) -> Array:
-    if place.strides is None:
-        return np.asarray(times[place.at(base)])
-    return place.view(times, times.dtype, times.itemsize, base)
+    if _dense(times, place, base):
+        return place.view(times, times.dtype, times.itemsize, base)
+    return np.asarray(times[_inside(times, place, base)])
 
 
 def _latest(times: Array | None, place: Place, base: int) -> float:
-    return 0.0 if times is None or not place.size else float(_part(times, place, base).max())
+    return 0.0 if times is None or not place.size else float(_part(times, place, base).max(initial=0.0))
 
 
 def _put(times: Array, place: Place, base: int, value: float) -> None:
-    if place.strides is None:
-        times[place.at(base)] = value
-    else:
+    if _dense(times, place, base):
         place.view(times, times.dtype, times.itemsize, base)[...] = value
+    else:
+        times[_inside(times, place, base)] = value
 
 
 def _raise(times: Array, place: Place, base: int, value: float) -> None:
-    if place.strides is None:
-        where = place.at(base)
-        times[where] = np.maximum(times[where], value)
-    else:
+    if _dense(times, place, base):
         view = place.view(times, times.dtype, times.itemsize, base)
         np.maximum(view, value, out=view)
+    else:
+        where = _inside(times, place, base)
+        times[where] = np.maximum(times[where], value)
