@@ -218,7 +218,7 @@ class Indexer:
             round_up = dlow - 1 if name == "ceildiv" else 0
             least = 0 if dhigh is None else (low + (dhigh - 1 if name == "ceildiv" else 0)) // dhigh
             return least, None if high is None else (high + round_up) // dlow
-        if name == "floordiv" and dlow is not None and dlow == dhigh:
+        if name == "floordiv" and dlow and dlow == dhigh:
             return tuple(None if x is None else x // dlow for x in (low, high))  # type: ignore[return-value]
         return ANY
 

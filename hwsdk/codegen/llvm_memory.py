@@ -246,9 +246,11 @@ class Memory:
     # ------------------------------------------------------------------------------------------------------ registers
     def elements(self, place: Place, offset: Poly) -> list[int]:
         """Constant element offsets: one, or one per lane."""
-        lanes = self.s.lanes if lane_dependent(offset) else 1
-        polys = [self.s.index.at_lane(offset, i) for i in range(lanes)] if lane_dependent(offset) else [offset]
-        found = [as_int(p) for p in polys]
+        start, stride = self.lane_stride(offset) if lane_dependent(offset) else (offset, 0)
+        first = as_int(start)
+        if first is not None and stride is not None:
+            return [first + stride * i for i in range(self.s.lanes)] if stride else [first]
+        found = [as_int(self.s.index.at_lane(offset, i)) for i in range(self.s.lanes)]
         if any(x is None for x in found):
             raise self.s.error(f"register buffer {place.buffer.name} needs constant indices")
         return [x for x in found if x is not None]

@@ -197,11 +197,6 @@ def _integer_division(u: _Use, x: str, y: str) -> str:
     return u.select(zero, u.const(0), result)
 
 
-@_rule("floordiv", "f")
-def _float_floordiv(u: _Use, x: str, y: str) -> str:
-    return u.call("floor", u.op("fdiv", x, y))
-
-
 def _constant(text: str) -> int | None:
     """The number in the text of an integer constant."""
     found = _NUMBER.search(text) if not text.startswith("%") else None

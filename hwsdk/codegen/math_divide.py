@@ -44,19 +44,21 @@ def _take_multiples(r: Real, rest: Value, unit: Value) -> Value:
 def mod(r: Real, x: Value, y: Value) -> Value:
     """The remainder with the sign of y."""
     rest = fmod(r, x, y)
-    wrong = r.both(r.compare("ne", rest, 0.0), r.compare("ne", _truth(r, r.lt(rest, 0.0)), _truth(r, r.lt(y, 0.0))))
-    rest = r.select(wrong, r.add(rest, y), rest)
+    rest = r.select(_signs_differ(r, rest, y), r.add(rest, y), rest)
     return r.select(r.eq(rest, 0.0), r.copysign(r.abs(rest), y), rest)
 
 
-def _truth(r: Real, condition: Value) -> Value:
-    return r.select(condition, 1.0, 0.0)
+def _signs_differ(r: Real, rest: Value, y: Value) -> Value:
+    """A remainder that is not zero and whose sign is not that of y."""
+    opposite = Binary("bool", "xor", r.lt(rest, 0.0), r.lt(y, 0.0))
+    return r.both(r.compare("ne", rest, 0.0), opposite)
 
 
 def floordiv(r: Real, x: Value, y: Value) -> Value:
-    """floor(x/y), exact: (x - mod)/y is a whole number but for rounding."""
-    rest = mod(r, x, y)
+    """floor(x/y), exact: (x - fmod)/y is a whole number but for rounding; one less where the signs differ."""
+    rest = fmod(r, x, y)
     quotient = r.div(r.sub(x, rest), y)
+    quotient = r.select(_signs_differ(r, rest, y), r.sub(quotient, 1.0), quotient)
     whole = r.unary("floor", quotient)
     whole = r.select(r.gt(r.sub(quotient, whole), 0.5), r.add(whole, 1.0), whole)
     plain = r.div(x, y)
