@@ -19,8 +19,7 @@ from hwsdk.codegen.loop_print import print_kernel
 from hwsdk.codegen.lower.lowered import Lowered, Packing
 from hwsdk.codegen.packing import pack
 from hwsdk.dtypes import dtype
-from hwsdk.graph.dims import product, sym
-from hwsdk.graph.expr import Expr
+from hwsdk.graph.dims import Symbol, product, single_atom, sym
 from hwsdk.graph.graph import Array, Graph
 
 
@@ -150,9 +149,9 @@ class _Assembler:
         found: dict[str, Binding] = {}
         for number, value in enumerate(self.graph.inputs):
             for axis, d in enumerate(value.shape):
-                name = str(d)
-                if isinstance(d, Expr) and d == sym(name) and name not in found:
-                    found[name] = Binding(name, number, axis)
+                atom = single_atom(d)
+                if isinstance(atom, Symbol) and atom.name not in found:
+                    found[atom.name] = Binding(atom.name, number, axis)
         return tuple(found.values())
 
     def _checks(self) -> tuple[Check, ...]:

@@ -14,7 +14,7 @@ from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
 from hwsdk.codegen.fusion import Region, reduced_axes, squeeze
 from hwsdk.codegen.inline import ELEMENTWISE, INDEX_OPS, Inliner
 from hwsdk.codegen.iters import split_kernel
-from hwsdk.codegen.loop_ir import Binary, Cast, Const, Index, Load, Ref, Value
+from hwsdk.codegen.loop_ir import Binary, Cast, Const, Index, Load, Ref, Select, Value
 from hwsdk.codegen.rewrite import Rewriter, block_values, loads
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import Range, Ranges, sym
@@ -324,12 +324,10 @@ class _Builder:
         self._lets.extend(inliner.lets)
         accumulator = "f32" if value.dtype in ("f16", "bf16") else value.dtype
         value = value if value.dtype == accumulator else Cast(accumulator, value)
-        if guard is not None and node.attrs["kind"] != "sum":
-            from hwsdk.codegen.loop_ir import Select
-
-            value = Select(
-                accumulator, guard, value, Const(accumulator, neutral(node.attrs["kind"], accumulator))
-            )
+        zero_outside = node.attrs["kind"] == "sum" and isinstance(value, Load)  # a guarded load is zero there
+        if guard is not None and not zero_outside:
+            outside = Const(accumulator, neutral(node.attrs["kind"], accumulator))
+            value = Select(accumulator, guard, value, outside)
         return reduce, value, node.attrs["kind"], accumulator
 
     # -------------------------------------------------------------------------------------------------- rows
