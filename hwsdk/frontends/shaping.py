@@ -57,6 +57,8 @@ def to_shape(x: Array, wanted: Sequence[Dim]) -> Array:
     if wanted == x.shape:
         return x
     if x.constant is not None and all(isinstance(s, int) for s in wanted):
+        if d.product(wanted) != x.size:
+            raise GraphError(f"{x!r} cannot have the shape {shapes.text(wanted)}")
         return Array(x.model, constant=x.constant.reshape(wanted))
     return x.model.emit("reshape", (x,), shape=wanted)
 

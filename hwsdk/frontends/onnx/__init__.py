@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hwsdk.errors import ModelError
 from hwsdk.graph.dims import Dim
 from hwsdk.graph.graph import Graph
 
@@ -26,8 +27,11 @@ def import_onnx(source: Any, dims: Mapping[str, Dim | str] | None = None) -> Gra
     from hwsdk.frontends.dim_options import DimOptions
     from hwsdk.frontends.onnx import reader
     from hwsdk.frontends.onnx.functions import expanded
-    from hwsdk.frontends.onnx.importer import OnnxImporter
+    from hwsdk.frontends.onnx.importer import MALFORMED, OnnxImporter
 
     options = DimOptions(dims)
     model, folder = reader.read_model(source)
-    return OnnxImporter(expanded(model), folder, options).run()
+    try:
+        return OnnxImporter(expanded(model), folder, options).run()
+    except MALFORMED as error:
+        raise ModelError(f"the model is malformed ({type(error).__name__}: {error})") from error

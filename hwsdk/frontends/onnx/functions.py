@@ -15,7 +15,10 @@ from hwsdk.frontends.onnx.operators import IMPORTERS
 
 ROUNDS = 8  # functions may call functions; no model nests them deeper
 _LOCAL = "hwsdk.expanded"
-_FAILURES = (RuntimeError, ValueError, TypeError)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    return RuntimeError, ValueError, TypeError, reader.onnx_package().shape_inference.InferenceError
 
 
 def expanded(model: Any) -> Any:
@@ -29,7 +32,7 @@ def expanded(model: Any) -> Any:
         names = sorted({_key(n) for n in (*calls, *standard)})
         try:
             model = _inlined(model, names)
-        except _FAILURES as error:
+        except _failures() as error:
             text = ", ".join(n for _, n in names)
             raise UnsupportedError(f"cannot expand the functions {text}: {str(error).strip()}") from error
     return model
@@ -43,7 +46,7 @@ def _inlined(model: Any, names: list[tuple[str, str]]) -> Any:
     inliner = reader.onnx_package().inliner
     try:
         return inliner.inline_selected_functions(model, names, inline_schema_functions=True)
-    except _FAILURES:
+    except _failures():
         return inliner.inline_local_functions(_with_local_bodies(model))
 
 

@@ -251,8 +251,9 @@ class OnnxImporter:
         results = (
             self._branch(node, index) if kind_of(node) == "If" else self._evaluate(self.view(node, index))
         )
-        if len(results) < len([o for o in node.output if o]):
-            raise UnsupportedError(f"output {node.output[len(results)]!r} is not computed")
+        missing = [o for o in node.output[len(results) :] if o]
+        if missing:
+            raise UnsupportedError(f"output {missing[0]!r} is not computed")
         for name, result in zip(node.output, results, strict=False):
             if not name:
                 continue
@@ -264,6 +265,10 @@ class OnnxImporter:
     def view(self, node: Any, index: int) -> Node:
         """What the importer of the operator sees."""
         domain = "" if node.domain == "ai.onnx" else node.domain
+        version = self.versions.get(domain, 1)
+        least, most = reader.arity(node.op_type, version, domain)
+        if not least <= len(node.input) <= most:
+            raise ModelError(f"{len(node.input)} inputs; the operator takes {least} to {most}")
         attributes = {a.name: reader.attribute_value(a) for a in node.attribute}
         for key, value in attributes.items():
             if hasattr(value, "data_type"):
@@ -273,7 +278,7 @@ class OnnxImporter:
             name=_plain(node.name) or f"{node.op_type}_{index}",
             op=node.op_type,
             domain=domain,
-            version=self.versions.get(domain, 1),
+            version=version,
             model=self.model,
             inputs=inputs,
             outputs=list(node.output),

@@ -7,8 +7,10 @@ ModelError here.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,8 @@ def _parsed(data: bytes, what: str) -> Any:
 
 
 def _checked(model: Any, what: str) -> Any:
+    if any(not isinstance(text, str) for text in _texts(model)):
+        raise ModelError(f"{what}: a name in it is not UTF-8 text, so it is damaged or not an ONNX model")
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError(f"{what}: not an ONNX model (it has no graph with outputs)")
     if not model.opset_import and model.ir_version >= 3:
@@ -92,6 +96,36 @@ def _checked(model: Any, what: str) -> Any:
                 f"{what} uses operator set {each.version}; versions {OLDEST_OPSET} to {newest} are supported"
             )
     return model
+
+
+def _texts(model: Any) -> Iterator[Any]:
+    """Names and operators: protobuf hands out bytes where one is not UTF-8."""
+    for each in model.opset_import:
+        yield each.domain
+    graphs = [model.graph]
+    while graphs:
+        graph = graphs.pop()
+        yield graph.name
+        for named in (*graph.initializer, *graph.input, *graph.output):
+            yield named.name
+        for value in graph.input:
+            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            for attribute in node.attribute:
+                yield attribute.name
+                graphs += [attribute.g] if attribute.HasField("g") else attribute.graphs
+
+
+@functools.lru_cache(maxsize=4096)
+def arity(op: str, version: int, domain: str) -> tuple[int, int]:
+    """Least and greatest number of inputs of an operator of the standard; (0, huge) for any other."""
+    defs = onnx_package().defs
+    try:
+        schema = defs.get_schema(op, version, domain)
+    except defs.SchemaError:
+        return 0, 1 << 31
+    return schema.min_input, schema.max_input
 
 
 def opsets(model: Any) -> dict[str, int]:

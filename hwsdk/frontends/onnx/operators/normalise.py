@@ -33,7 +33,8 @@ def _batch_normalization(node: Node) -> Array | tuple[Array, ...]:
     constants = [node.constant(i) for i in range(1, 5)]
     if all(c is not None for c in constants):
         scale, bias, mean, variance = (np.asarray(c, np.float64) for c in constants)
-        factor = scale / np.sqrt(variance + epsilon)
+        with np.errstate(all="ignore"):
+            factor = scale / np.sqrt(variance + epsilon)
         kind = numpy_dtype(x.dtype)
         pair = [
             _per_channel(Array(node.model, constant=v.astype(kind)), x.ndim)
