@@ -11,8 +11,6 @@ from collections import defaultdict
 
 import pytest
 
-pytest.importorskip("onnx")
-
 from tests.frontends import node_tests
 
 UNSUPPORTED = {
