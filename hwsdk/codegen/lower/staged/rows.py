@@ -83,7 +83,8 @@ class RowsLowering:
         flats = [flatten_block(self.kernel, b, self.namer, self.ranges) for b in self.kernel.blocks]
         if self.kernel.kind == "map":
             rows, inner, flats = self._map_space(flats)
-            piece: Index = minimum(self._piece(flats), inner.extent)
+            most = self._piece(flats)
+            piece: Index = max(1, min(most, inner.extent)) if isinstance(inner.extent, int) else most
         else:
             rows, inner, flats = self._row_space(flats)
             piece = inner.extent
