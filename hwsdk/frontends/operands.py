@@ -123,7 +123,7 @@ def cast_to(array: Array, name: str) -> Array:
 def call(function: Callable[P, R]) -> Callable[P, R]:
     """Wraps a public function so that its errors begin with the call: name and operands.
 
-    Inner calls add nothing.
+    Of nested calls the outermost is named, which is the one that the user wrote.
     """
     name = function.__name__.strip("_")
 
@@ -132,11 +132,10 @@ def call(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except ModelError as error:
-            if getattr(error, "names_call", False):
-                raise
+            detail = getattr(error, "detail", str(error))
             shown = [_brief(a) for a in args] + [f"{k}={_brief(v)}" for k, v in kwargs.items()]
-            named = type(error)(f"{name}({', '.join(shown)}): {error}")
-            named.names_call = True  # type: ignore[attr-defined]
+            named = type(error)(f"{name}({', '.join(shown)}): {detail}")
+            named.detail = detail  # type: ignore[attr-defined]
             raise named from error
 
     return wrapped
