@@ -169,12 +169,12 @@ class Emitter:
         """The one bit that decides whether the store happens at all, if there is one."""
         if where is not None and not where.lanes:
             return where.text
-        if not self.s.lanes or (where is None and not self.s.divergent):
+        if where is None or not self.s.lanes:
             return None
         offset = self.s.offset(self.s.place(stmt.buffer), stmt.index)
         if self.memory.lane_stride(offset)[1] != 0:
             return None
-        mask = self.s.both(self.s.mask, None if where is None else where.text, self.s.lanes)
+        mask = self.s.both(self.s.mask, where.text, self.s.lanes)
         return None if mask is None else self.s.any_lane(mask, self.s.lanes)
 
     # -------------------------------------------------------------------------------------------------------- loops
@@ -307,28 +307,13 @@ class Emitter:
     def _if(self, stmt: If) -> None:
         cond = self.values.emit(stmt.cond)
         if cond.lanes:
-            self._masked_sides(stmt, cond)
-        elif cond.text in ("true", "false"):
+            raise self.s.error("a branch differs between lanes; use where or select")
+        if cond.text in ("true", "false"):
             with self.s.iteration():
                 self.body(stmt.then if cond.text == "true" else stmt.orelse)
         else:
             orelse = (lambda: self.body(stmt.orelse)) if stmt.orelse else None
             self.branch(cond.text, lambda: self.body(stmt.then), orelse)
-
-    def _masked_sides(self, stmt: If, cond: Val) -> None:
-        """A condition per lane: both sides run, each with its lanes."""
-        s = self.s
-        saved = s.mask, s.divergent
-        for side, body in ((True, stmt.then), (False, stmt.orelse)):
-            if not body:
-                continue
-            text = cond.text if side else s.f.op(f"xor <{s.lanes} x i1> {cond.text}, splat (i1 true)")
-            with s.iteration():
-                s.mask, s.divergent = s.both(saved[0], text, s.lanes), True
-                try:
-                    self.body(body)
-                finally:
-                    s.mask, s.divergent = saved
 
     def _switch(self, stmt: Switch) -> None:
         index = self.s.index.poly(stmt.index)

@@ -136,7 +136,7 @@ class Indexer:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.names: dict[str, Poly] = {}
-        self.facts: list[tuple[Poly, int]] = []  # polynomial without constant >= number
+        self.facts: list[tuple[Poly, int, int]] = []  # polynomial without constant >= number, from this depth on
         self.lanes = 0
         self._leaves: dict[str, Leaf] = {}
 
@@ -163,10 +163,13 @@ class Indexer:
                 raise CodegenError(f"{self.function.name}: {atom.name!r} is not bound here{known}") from None
         return self.apply(atom.name, tuple(self.poly(a) for a in atom.args))
 
-    def range(self, p: Poly) -> Range:
+    def range(self, p: Poly, depth: int | None = None) -> Range:
+        """Bounds here; with a depth, bounds that hold as far out as that (what is emitted there may run before a guard)."""
         low, high = _interval(p)
         rest = {m: c for m, c in p.items() if m}
-        for fact, least in self.facts:
+        for fact, least, since in self.facts:
+            if depth is not None and since > depth:
+                continue
             gap = add(rest, fact, -1)
             lo = _interval(gap)[0] if len(gap) <= len(rest) else None
             if lo is not None:
@@ -174,8 +177,8 @@ class Indexer:
                 low = found if low is None else max(low, found)
         return low, high
 
-    def at_least(self, p: Poly, bound: int) -> bool:
-        low = self.range(p)[0]
+    def at_least(self, p: Poly, bound: int, depth: int | None = None) -> bool:
+        low = self.range(p, depth)[0]
         return low is not None and low >= bound
 
     def know(self, p: Poly, least: int) -> None:
@@ -183,7 +186,7 @@ class Indexer:
         offset = p.get((), 0)
         rest = {m: c for m, c in p.items() if m}
         if len(rest) > 1:
-            self.facts = [*self.facts, (rest, least - offset)]
+            self.facts = [*self.facts, (rest, least - offset, self.function.scope.depth)]
 
     # -------------------------------------------------------------------------------------------------- operations
     def apply(self, name: str, args: tuple[Poly, ...]) -> Poly:
@@ -206,7 +209,8 @@ class Indexer:
         return single(leaf)
 
     def _op_range(self, name: str, args: tuple[Poly, ...]) -> Range:
-        ranges = [self.range(a) for a in args]
+        depth = max(depth_of(a) for a in args)
+        ranges = [self.range(a, depth) for a in args]
         if name in ("ge", "eq"):
             return 0, 1
         if name in ("min", "max"):
@@ -469,9 +473,9 @@ def _divide(indexer: Indexer, args: tuple[Poly, ...], want: str) -> str:
     depth = max(depth_of(a), depth_of(b))
     x, y = indexer.scalar(a), indexer.scalar(b)
     tag = (want, key_of(a), key_of(b))
-    if not indexer.at_least(b, 1):
+    if not indexer.at_least(b, 1, depth_of(b)):
         y = f.once((tag, 0), depth_of(b), f"call i64 @llvm.smax.i64(i64 {y}, i64 1)")
-    if indexer.at_least(a, 0):
+    if indexer.at_least(a, 0, depth):
         return f.once((tag, 1), depth, f"{'udiv' if want == 'floordiv' else 'urem'} i64 {x}, {y}")
     rest = f.once((tag, 2), depth, f"srem i64 {x}, {y}")
     below = f.once((tag, 3), depth, f"icmp slt i64 {rest}, 0")

@@ -107,14 +107,9 @@ class Memory:
 
     def _scalar_condition(self, where: Val | None) -> tuple[str | None, Val | None]:
         """(whether to touch memory at all, the condition per lane) of an access that all lanes share."""
-        if where is not None and not where.lanes:
-            if self.s.divergent and self.s.mask is not None:
-                some = self.s.any_lane(self.s.mask, self.s.lanes)
-                return self.f.op(f"and i1 {some}, {where.text}"), None
-            return where.text, None
-        mask = where.text if where is not None else None
-        if self.s.divergent or mask is not None:
-            mask = self.s.both(mask, self.s.mask, self.s.lanes)
+        if where is None or not where.lanes:
+            return (None if where is None else where.text), None
+        mask = self.s.both(where.text, self.s.mask, self.s.lanes)
         return (None if mask is None else self.s.any_lane(mask, self.s.lanes)), where
 
     def _lane_mask(self, where: Val | None) -> tuple[str | None, str | None]:
@@ -191,10 +186,10 @@ class Memory:
             return
         start, stride = self.lane_stride(offset) if self.s.lanes else (offset, 0)
         lanes = self.s.lanes if stride != 0 else 0
-        if stride == 0:
-            self._store_uniform(place, start, value)
-            return
         mask, _ = self._lane_mask(where)
+        if stride == 0:
+            self._store_uniform(place, start, value, mask)
+            return
         stored = self.s.casts.to_stored(self.s.splat(value, lanes).text, value.dtype, lanes)
         element = stored_type(value.dtype)
         if stride == 1:
@@ -202,20 +197,20 @@ class Memory:
         else:
             self._scatter(self._lane_pointers(place, offset, start, stride), stored, element, mask)
 
-    def _store_uniform(self, place: Place, offset: Poly, value: Val) -> None:
-        """All lanes write one element: the last of them."""
+    def _store_uniform(self, place: Place, offset: Poly, value: Val, mask: str | None) -> None:
+        """All lanes write one element: the last that acts."""
         text = value.text
         if value.lanes:
-            text = self._last_lane(value)
+            text = self._last_lane(value, mask)
         stored = self.s.casts.to_stored(text, value.dtype, 0)
         pointer, align = self.address(place, offset), self.align_of(place, offset)
         self.f.do(f"store {stored_type(value.dtype)} {stored}, ptr {pointer}, align {align}")
 
-    def _last_lane(self, value: Val) -> str:
+    def _last_lane(self, value: Val, mask: str | None) -> str:
         lanes = value.lanes
-        if self.s.mask is None:
+        if mask is None:
             return self.f.op(f"extractelement {value.type} {value.text}, i64 {lanes - 1}")
-        bits = self.f.op(f"bitcast <{lanes} x i1> {self.s.mask} to i{lanes}")
+        bits = self.f.op(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
         zeros = self.f.op(f"call i{lanes} @llvm.ctlz.i{lanes}(i{lanes} {bits}, i1 false)")
         lane = self.f.op(f"sub i{lanes} {lanes - 1}, {zeros}")
         return self.f.op(f"extractelement {value.type} {value.text}, i{lanes} {lane}")
@@ -289,10 +284,10 @@ class Memory:
     def _write_cells(self, place: Place, offset: Poly, value: Val, where: Val | None) -> None:
         at = self.elements(place, offset)
         lanes = self.s.lanes if lane_dependent(offset) else 0
-        text = self._last_lane(value) if value.lanes and not lanes else self.s.splat(value, lanes).text
+        mask, condition = self._lane_mask(where)
+        text = self._last_lane(value, mask) if value.lanes and not lanes else self.s.splat(value, lanes).text
         if value.dtype in NARROW:
             text = self.s.casts.narrow(text, value.dtype, lanes)
-        mask, condition = self._lane_mask(where)
         if (lanes and mask is not None) or condition is not None:
             kind = vector(cell_type(value.dtype), lanes)
             old = self.read_elements(place, at, lanes)

@@ -87,7 +87,6 @@ class State:
         self.lanes = 0
         self.lane: Leaf | None = None
         self.mask: str | None = None  # lanes that act; None: all
-        self.divergent = False  # the mask may be empty
         self.loads: dict[object, Val] = {}  # what has been read and dominates the current position
         self.memo: list[dict[int, tuple[Value, Val, tuple[tuple[str, int], ...]]]] = [{}]
 

@@ -14,6 +14,7 @@ import numpy as np
 from hwsdk.codegen.llvm_emit import emit_kernel, workspace_bytes
 from hwsdk.codegen.loop_ir import LoopKernel, parallel_loop
 from hwsdk.graph.dims import evaluate
+from hwsdk.sim.machine import run
 from hwsdk.target_desc.model import Codegen, DTypeSupport, Level, LlvmCodegen, Memory, Target
 
 
@@ -88,3 +89,47 @@ def aligned(count: int, dtype: object = np.float32, align: int = 64) -> np.ndarr
     raw = np.empty(count * size + align, np.uint8)
     start = -raw.ctypes.data % align
     return raw[start : start + count * size].view(dtype)
+
+
+def agree(
+    kernel: LoopKernel,
+    arrays: Mapping[str, np.ndarray],
+    dims: Mapping[str, int],
+    target: Target | None = None,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+) -> dict[str, np.ndarray]:
+    """Runs the kernel compiled and on the machine that defines LoopIR; the outputs must be the same (or close)."""
+    target = target or host_target()
+    machine_side = {n: a.copy() for n, a in arrays.items()}
+    run(kernel, target, machine_side, dims, cost=False, initialised=dict.fromkeys(kernel.outputs, True))
+    native_side = {n: padded_copy(a) for n, a in arrays.items()}
+    Compiled(kernel, target).run(native_side, dims)
+    for name in arrays:
+        want, got = machine_side[name], native_side[name]
+        if rtol or atol:
+            np.testing.assert_allclose(
+                got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol, err_msg=name
+            )
+        else:
+            np.testing.assert_array_equal(comparable(got), comparable(want), err_msg=name)
+        base = got.base if got.base is not None else got
+        assert (base.view(np.uint8).reshape(-1)[:64] == GUARD).all(), f"{name}: wrote before its beginning"
+        assert (base.view(np.uint8).reshape(-1)[-64:] == GUARD).all(), f"{name}: wrote behind its end"
+    return native_side
+
+
+GUARD = 0xA5
+
+
+def comparable(array: np.ndarray) -> np.ndarray:
+    """Narrow floats as f32: NumPy knows that NaN equals NaN only for its own dtypes."""
+    return array.astype(np.float32) if array.dtype.kind == "V" or array.dtype == np.float16 else array
+
+
+def padded_copy(array: np.ndarray) -> np.ndarray:
+    """A copy between two stretches of guard bytes."""
+    raw = np.full(array.nbytes + 128, GUARD, np.uint8)
+    inner = raw[64 : 64 + array.nbytes].view(array.dtype).reshape(array.shape)
+    inner[...] = array
+    return inner

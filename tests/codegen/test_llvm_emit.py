@@ -1,0 +1,438 @@
+"""Small kernels, one construct each: the compiled code does what the machine that defines LoopIR does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hwsdk.codegen.llvm_emit import emit_kernel, workspace_bytes
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Binary,
+    Body,
+    Buffer,
+    Cast,
+    Const,
+    For,
+    FromIndex,
+    If,
+    Index,
+    Let,
+    Load,
+    LoopKernel,
+    Outline,
+    Reduce,
+    Ref,
+    Select,
+    Stmt,
+    Store,
+    Switch,
+    Ternary,
+    Unary,
+    Value,
+)
+from hwsdk.errors import CodegenError
+from hwsdk.graph.dims import ceildiv, maximum, minimum, sym
+from tests.codegen.llvm_harness import Compiled, agree, assembly, host_target
+
+L = 8
+n, m, i, j, k, l, u = (sym(x) for x in "n m i j k l u".split())
+rng = np.random.default_rng(7)
+
+
+def buf(name: str, *shape: Index, dtype: str = "f32", place: str = "dram", **more: object) -> Buffer:
+    return Buffer(name, dtype, tuple(shape), place, **more)  # type: ignore[arg-type]
+
+
+def ld(name: str, *index: Index, dtype: str = "f32", where: Value | None = None) -> Load:
+    return Load(dtype, name, tuple(index), where)
+
+
+def st(name: str, index: tuple[Index, ...] | Index, value: Value, where: Value | None = None) -> Store:
+    return Store(name, index if isinstance(index, tuple) else (index,), value, where)
+
+
+def c(value: float, dtype: str = "f32") -> Const:
+    return Const(dtype, value)
+
+
+def b(op: str, x: Value, y: Value) -> Binary:
+    return Binary(x.dtype if op not in ("lt", "le", "gt", "ge", "eq", "ne") else "bool", op, x, y)
+
+
+def ix(index: Index, dtype: str = "i64") -> FromIndex:
+    return FromIndex(dtype, index)
+
+
+def loop(var: str, extent: Index, *body: Stmt) -> For:
+    return For(var, extent, tuple(body))
+
+
+def unroll(var: str, extent: int, *body: Stmt) -> For:
+    return For(var, extent, tuple(body), "unroll")
+
+
+def vec(*body: Stmt, lanes: int = L, active: Index | None = None) -> For:
+    return For("l", lanes, tuple(body), "vector", active=active)
+
+
+def kernel(params: tuple[Buffer, ...], dims: tuple[str, ...], *body: Stmt, outputs: tuple[str, ...] = ("y",)) -> LoopKernel:
+    return LoopKernel("k", params, dims, tuple(body), outputs)
+
+
+def f32(*shape: int) -> np.ndarray:
+    return rng.normal(0, 1, shape).astype(np.float32)
+
+
+X, Y = buf("x", n), buf("y", n)
+
+
+# -------------------------------------------------------------------------------------------------------------- loops
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 31])
+def test_vector_loop_with_a_masked_tail(size: int) -> None:
+    body = vec(st("y", i * L + l, b("add", ld("x", i * L + l), c(1))), active=n - i * L)
+    agree(kernel((X, Y), ("n",), loop("i", ceildiv(n, L), body)), {"x": f32(size), "y": f32(size)}, {"n": size})
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+def test_parallel_loop_takes_the_tile_number(size: int) -> None:
+    body = For("i", n, (st("y", i, ld("x", i)),), "parallel", level="core")
+    agree(kernel((X, Y), ("n",), body), {"x": f32(size), "y": f32(size)}, {"n": size})
+
+
+def test_nested_loops_with_zero_trips() -> None:
+    body = loop("i", n, loop("j", m, st("y", i * m + j, b("mul", ld("x", i * m + j), c(2)))))
+    shape = (buf("x", n * m), buf("y", n * m))
+    for a, z in ((0, 3), (3, 0), (2, 3), (1, 1)):
+        agree(kernel(shape, ("n", "m"), body), {"x": f32(a * z), "y": f32(a * z)}, {"n": a, "m": z})
+
+
+def test_unrolled_loop_sees_constants() -> None:
+    body = loop("i", n, unroll("u", 3, st("y", (i, u), b("add", ld("x", i, 2 - u), ix(u, "f32")))))
+    agree(kernel((buf("x", n, 3), buf("y", n, 3)), ("n",), body), {"x": f32(4, 3), "y": f32(4, 3)}, {"n": 4})
+
+
+# ----------------------------------------------------------------------------------------------------------- accesses
+def test_broadcast_load_and_reversed_and_strided_lanes() -> None:
+    body = vec(
+        st("y", l, ld("x", 3)),
+        st("y", L + l, ld("x", 7 - l)),
+        st("y", 2 * L + l, ld("x", 2 * l)),
+        st("y", 3 * L + 7 - l, ld("x", l)),
+        st("y", 4 * L + 2 * l, ld("x", l * 3)),
+    )
+    shape = (buf("x", 32), buf("y", 6 * L))
+    agree(kernel(shape, (), body), {"x": f32(32), "y": f32(6 * L)}, {})
+
+
+@pytest.mark.parametrize("active", [0, 1, 5, 8])
+def test_masked_gather_and_scatter(active: int) -> None:
+    body = vec(st("y", l * m, ld("x", l * m)), active=n)
+    shape = (buf("x", 8 * m), buf("y", 8 * m))
+    agree(kernel(shape, ("n", "m"), body), {"x": f32(24), "y": f32(24)}, {"n": active, "m": 3})
+
+
+def test_gather_through_an_index_vector() -> None:
+    body = vec(Let("at", ld("p", l, dtype="i64")), st("y", l, ld("x", sym("at"), 1)))
+    shape = (buf("p", 8, dtype="i64"), buf("x", n, 2), buf("y", 8))
+    arrays = {"p": rng.integers(0, 5, 8), "x": f32(5, 2), "y": f32(8)}
+    agree(kernel(shape, ("n",), body), arrays, {"n": 5})
+
+
+def test_lane_in_divisions() -> None:
+    body = vec(
+        st("y", l, ld("x", l // 2)),
+        st("y", 8 + l, ld("x", l % 3)),
+        st("y", 16 + l, ld("x", (l + n) // 4)),
+        st("y", 24 + l, ld("x", l // 8 + l % 8)),
+    )
+    agree(kernel((buf("x", n), buf("y", 32)), ("n",), body), {"x": f32(9), "y": f32(32)}, {"n": 9})
+
+
+@pytest.mark.parametrize("limit", [-3, 0, 4, 8, 20])
+def test_where_per_lane_and_for_all_lanes(limit: int) -> None:
+    inside = b("lt", ix(l), ix(m - 4))
+    body = vec(
+        st("y", l, ld("x", l, where=inside)),
+        st("y", 8 + l, ld("x", l), where=inside),
+        st("y", 16 + l, ld("x", l, where=b("lt", ix(m), ix(8)))),
+        st("y", 24 + l, ld("x", l), where=b("lt", ix(m), ix(8))),
+        st("y", 32 + l, ld("x", 2 * l, where=b("ge", ix(l), ix(8 - m)))),
+    )
+    shape = (buf("x", 16), buf("y", 40))
+    agree(kernel(shape, ("m",), body), {"x": f32(16), "y": f32(40)}, {"m": limit + 4})
+
+
+def test_memory_under_a_false_condition_is_not_touched() -> None:
+    inside = b("lt", ix(i), ix(n))
+    far = i * 1_000_000_000_000
+    body = loop("i", 2, st("y", i, ld("x", far, where=inside)))
+    k_ = kernel((buf("x", 2), buf("y", 2)), ("n",), body)
+    y = np.ones(2, np.float32)
+    Compiled(k_).run({"x": f32(2), "y": y}, {"n": 0})
+    assert (y == 0).all()
+
+
+def test_strides_and_unaligned_rows() -> None:
+    x = buf("x", n, m, strides=(k, 1))
+    body = loop("i", n, loop("j", m, st("y", (i, j), ld("x", i, j))))
+    arrays = {"x": f32(40), "y": f32(3, 4)}
+    k_ = kernel((x, buf("y", n, m)), ("n", "m", "k"), body)
+    native = {a: v.copy() for a, v in arrays.items()}
+    Compiled(k_).run(native, {"n": 3, "m": 4, "k": 11})
+    np.testing.assert_array_equal(native["y"], np.lib.stride_tricks.as_strided(arrays["x"], (3, 4), (44, 4)))
+
+
+# ---------------------------------------------------------------------------------------------------------- registers
+def test_register_cells_through_loops_and_branches() -> None:
+    acc = buf("acc", 2, L, place="vreg")
+    body: Body = (
+        Alloc(acc),
+        unroll("u", 2, vec(st("acc", (u, l), c(0)))),
+        loop(
+            "i",
+            n,
+            unroll("u", 2, vec(st("acc", (u, l), b("add", ld("acc", u, l), ld("x", i, u * L + l))))),
+            If(b("lt", ix(i), ix(m)), (vec(st("acc", (0, l), b("mul", ld("acc", 0, l), c(2)))),)),
+            loop("j", m, vec(st("acc", (1, l), b("add", ld("acc", 1, l), c(1))))),
+        ),
+        unroll("u", 2, vec(st("y", u * L + l, ld("acc", u, l)))),
+    )
+    k_ = kernel((buf("x", n, 16), buf("y", 16)), ("n", "m"), *body)
+    for a, z in ((0, 2), (1, 0), (3, 2)):
+        agree(k_, {"x": f32(a, 16), "y": f32(16)}, {"n": a, "m": z})
+    assert "alloca" not in emit_kernel(k_, host_target())
+
+
+def test_scalar_registers_and_lanes_of_a_register() -> None:
+    acc, one = buf("acc", L, place="vreg"), buf("one", 3, place="vreg")
+    body: Body = (
+        Alloc(acc),
+        Alloc(one),
+        vec(st("acc", l, ld("x", l))),
+        st("one", 0, ld("acc", 5)),
+        st("one", 1, b("add", ld("one", 0), ld("acc", 0))),
+        st("acc", 2, ld("one", 1)),
+        loop("i", n, st("one", 0, b("mul", ld("one", 0), c(1.5)))),
+        vec(st("y", l, b("add", ld("acc", l), ld("one", 0)))),
+    )
+    agree(kernel((buf("x", 8), buf("y", 8)), ("n",), *body), {"x": f32(8), "y": f32(8)}, {"n": 3})
+
+
+def test_register_buffer_with_run_time_index_is_an_array() -> None:
+    acc = buf("acc", 4, L, place="vreg")
+    body: Body = (
+        Alloc(acc),
+        loop("i", 4, vec(st("acc", (i, l), ld("x", i * L + l)))),
+        loop("i", 4, vec(st("y", i * L + l, ld("acc", 3 - i, l)))),
+    )
+    arrays = {"x": f32(32), "y": f32(32)}
+    Compiled(kernel((buf("x", 32), buf("y", 32)), (), *body)).run(arrays, {})
+    np.testing.assert_array_equal(arrays["y"].reshape(4, 8), arrays["x"].reshape(4, 8)[::-1])
+
+
+@pytest.mark.parametrize("active", [0, 3, 8])
+def test_masked_writes_keep_the_other_lanes(active: int) -> None:
+    acc = buf("acc", L, place="vreg")
+    body: Body = (
+        Alloc(acc),
+        vec(st("acc", l, c(1))),
+        vec(st("acc", l, ld("x", l)), active=n),
+        vec(st("acc", l, c(5)), lanes=L),
+        vec(st("acc", l, ld("x", l)), active=n),
+        vec(st("y", l, ld("acc", l))),
+    )
+    agree(kernel((buf("x", 8), buf("y", 8)), ("n",), *body), {"x": f32(8), "y": f32(8)}, {"n": active})
+
+
+def test_wide_reads_of_narrow_cells() -> None:
+    acc = buf("acc", 16, place="vreg")
+    body: Body = (
+        Alloc(acc),
+        unroll("u", 4, vec(st("acc", u * 4 + l, ld("x", u * 4 + l)), lanes=4)),
+        unroll("u", 2, vec(st("y", u * 8 + l, ld("acc", u * 8 + l)))),
+    )
+    agree(kernel((buf("x", 16), buf("y", 16)), (), *body), {"x": f32(16), "y": f32(16)}, {})
+
+
+def test_bool_and_narrow_floats_in_registers() -> None:
+    flags, half = buf("flags", L, dtype="bool", place="vreg"), buf("half", L, dtype="bf16", place="vreg")
+    x, y = buf("x", 8), buf("y", 8)
+    body: Body = (
+        Alloc(flags),
+        Alloc(half),
+        vec(st("flags", l, b("lt", ld("x", l), c(0)))),
+        vec(st("half", l, Cast("bf16", ld("x", l)))),
+        vec(st("y", l, Select("f32", ld("flags", l, dtype="bool"), Cast("f32", ld("half", l, dtype="bf16")), c(1)))),
+    )
+    agree(kernel((x, y), (), *body), {"x": f32(8), "y": f32(8)}, {})
+
+
+# ------------------------------------------------------------------------------------------------------------ values
+def test_shared_values_are_read_again_after_a_store() -> None:
+    shared = b("add", ld("y", 0), c(1))
+    body: Body = (st("y", 0, shared), st("y", 0, shared), st("y", 1, shared))
+    out = agree(kernel((buf("y", 2),), (), *body), {"y": np.zeros(2, np.float32)}, {})
+    np.testing.assert_array_equal(out["y"], [2, 3])
+
+
+def test_lets_of_all_kinds() -> None:
+    body: Body = (
+        Let("f", b("mul", ld("x", 0), c(3))),
+        Let("t", ix(n * 2 + 1, "i32")),
+        Let("g", Cast("i64", ld("x", 1))),
+        Let("q", b("lt", Ref("f32", "f"), c(0))),
+        loop(
+            "i",
+            n,
+            Let("at", b("add", Ref("i64", "g"), ix(i))),
+            st("y", i, Select("f32", Ref("bool", "q"), Ref("f32", "f"), Cast("f32", Ref("i32", "t")))),
+            st("y", sym("at") - sym("g"), b("add", ld("y", i), c(1))),
+        ),
+    )
+    agree(kernel((buf("x", 2), Y), ("n",), *body), {"x": np.array([1, 4], np.float32), "y": f32(5)}, {"n": 5})
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "min", "prod"])
+@pytest.mark.parametrize("extent", [1, 3, 8, 12, 16, 40])
+def test_reductions(op: str, extent: int) -> None:
+    value = Reduce("f32", op, "j", extent, b("add", ld("x", i * extent + j), c(0)))
+    body = loop("i", n, st("y", i, value))
+    x = f32(3 * extent)
+    x[1] = np.nan if op in ("max", "min") else x[1]
+    agree(kernel((buf("x", n * extent), Y), ("n",), body), {"x": x, "y": f32(3)}, {"n": 3}, rtol=1e-5, atol=1e-6)
+
+
+def test_reduction_inside_lanes() -> None:
+    value = Reduce("f32", "sum", "j", 5, b("mul", ld("x", j, l), ld("x", j, 0)))
+    agree(kernel((buf("x", 5, 8), buf("y", 8)), (), vec(st("y", l, value))), {"x": f32(5, 8), "y": f32(8)}, {}, rtol=1e-5)
+
+
+def test_any_and_all() -> None:
+    flag = b("gt", ld("x", i * 16 + j), c(1.5))
+    body = loop(
+        "i", n, st("y", (i, 0), Reduce("bool", "any", "j", 16, flag)), st("y", (i, 1), Reduce("bool", "all", "j", 16, flag))
+    )
+    x = f32(6 * 16)
+    x[:16] = 2
+    agree(kernel((buf("x", n * 16), buf("y", n, 2, dtype="bool")), ("n",), body), {"x": x, "y": np.zeros((6, 2), bool)}, {"n": 6})
+
+
+def test_deep_chains_do_not_recurse() -> None:
+    value: Value = ld("x", l)
+    for step in range(3000):
+        value = b("add", value, c(step % 3))
+    agree(kernel((buf("x", 8), buf("y", 8)), (), vec(st("y", l, value))), {"x": f32(8), "y": f32(8)}, {})
+
+
+# ----------------------------------------------------------------------------------------------------------- branches
+def test_branch_inside_lanes() -> None:
+    body = vec(
+        Let("z", b("mul", ld("x", l), c(3))),
+        If(b("lt", ix(m), c(3, "i64")), (st("y", l, Ref("f32", "z")),), (st("y", l, ld("x", 0)),)),
+        loop("j", m, st("y", l, b("add", ld("y", l), ld("x", j)))),
+        active=n,
+    )
+    for size, other in ((0, 1), (3, 0), (8, 5)):
+        agree(kernel((buf("x", 8), buf("y", 8)), ("n", "m"), body), {"x": f32(8), "y": f32(8)}, {"n": size, "m": other})
+
+
+def test_switch_and_outline() -> None:
+    def case(number: int) -> Body:
+        inner = loop("j", m, st("y", j, b("add", ld("x", j), Ref("f32", "f"))), If(b("lt", ix(j), ix(i)), (st("y", j, c(number)),)))
+        return (Outline(f"case{number}", (inner,)),)
+
+    body = loop("i", n, Let("f", ld("x", 0)), Switch(minimum(i, 2), (case(0), case(1), case(2))))
+    k_ = kernel((buf("x", m), buf("y", m)), ("n", "m"), body)
+    agree(k_, {"x": f32(5), "y": f32(5)}, {"n": 4, "m": 5})
+    assert emit_kernel(k_, host_target()).count("define internal fastcc") == 3
+
+
+def test_outlines_of_one_name_are_emitted_once() -> None:
+    inner = (loop("j", m, st("y", i * m + j, ld("x", j))),)
+    body = loop("i", n, If(b("lt", ix(i), ix(2)), (Outline("copy", inner),), (Outline("copy", inner),)))
+    k_ = kernel((buf("x", m), buf("y", n * m)), ("n", "m"), body)
+    agree(k_, {"x": f32(5), "y": f32(20)}, {"n": 4, "m": 5})
+    assert emit_kernel(k_, host_target()).count("define internal fastcc") == 1
+
+
+def test_outline_over_registers_is_inlined() -> None:
+    acc = buf("acc", L, place="vreg")
+    body: Body = (
+        Alloc(acc),
+        vec(st("acc", l, c(0))),
+        loop("i", n, Outline("step", (vec(st("acc", l, b("add", ld("acc", l), ld("x", i * L + l)))),))),
+        vec(st("y", l, ld("acc", l))),
+    )
+    agree(kernel((buf("x", n * L), buf("y", 8)), ("n",), *body), {"x": f32(24), "y": f32(8)}, {"n": 3})
+
+
+# ---------------------------------------------------------------------------------------------------------- workspace
+def test_stack_and_workspace() -> None:
+    small, large = buf("small", 16, place="l1"), buf("large", n, 64, place="l1")
+    body: Body = (
+        Alloc(small),
+        Alloc(large),
+        loop("i", n, loop("j", 64, st("large", (i, j), ld("x", i * 64 + j)))),
+        loop("j", 16, st("small", j, ld("large", n - 1, j))),
+        Let("half", ix(n // 2)),
+        Alloc(buf("more", sym("half") + 1, 100, place="dram")),
+        st("more", (sym("half"), 99), ld("small", 3)),
+        loop("i", n, st("y", i, b("add", ld("large", i, 7), ld("more", sym("half"), 99)))),
+    )
+    k_ = kernel((buf("x", n * 64), Y), ("n",), *body)
+    agree(k_, {"x": f32(5 * 64), "y": f32(5)}, {"n": 5})
+    assert str(workspace_bytes(k_, host_target())) != "0"
+
+
+def test_alternatives_share_the_workspace() -> None:
+    def case(size: int) -> Body:
+        return (Alloc(buf("t", size, place="dram")), st("t", 0, ld("x", 0)), st("y", 0, ld("t", 0)))
+
+    k_ = kernel((buf("x", 1), buf("y", 1)), ("n",), Switch(n, (case(2000), case(4000))))
+    assert workspace_bytes(k_, host_target()) == 16000
+    agree(k_, {"x": f32(1), "y": f32(1)}, {"n": 1})
+
+
+def test_a_size_that_the_host_cannot_know_is_refused() -> None:
+    body = loop("i", n, Alloc(buf("t", i * 1000 + 2000, place="dram")), st("t", 0, ld("x", i)))
+    with pytest.raises(CodegenError, match="size of t depends on i"):
+        emit_kernel(kernel((X, Y), ("n",), body), host_target())
+
+
+# --------------------------------------------------------------------------------------------------------- index text
+def test_nothing_but_the_pointer_is_left_in_the_inner_loop() -> None:
+    row = i * m + j
+    body = loop("i", n, loop("j", m, st("y", row, b("add", ld("x", (row * 3 + n * i) * 2), c(1)))))
+    text = emit_kernel(kernel((buf("x", 1 << 20), buf("y", n * m)), ("n", "m"), body), host_target())
+    inner = text.split(" = phi i64 ")[2].split("br i1")[0]
+    assert inner.count("mul") == 2  # 4*j and 24*j
+    assert inner.count("getelementptr") == 2
+
+
+def test_floor_division_of_negative_numbers() -> None:
+    body = loop("i", 12, st("y", i, ix((i - 6) // 4 * 100 + (i - 6) % 4, "i64")))
+    agree(kernel((buf("y", 12, dtype="i64"),), (), body), {"y": np.zeros(12, np.int64)}, {})
+
+
+def test_index_operations() -> None:
+    e = maximum(i * 2 - n, 3 - i) * 5 + minimum(i, m, 4) + ceildiv(i + m, 3) + (i // m) + (i % m)
+    body = loop("i", 12, st("y", i, ix(e)))
+    agree(kernel((buf("y", 12, dtype="i64"),), ("n", "m"), body), {"y": np.zeros(12, np.int64)}, {"n": 7, "m": 5})
+
+
+def test_division_by_a_dim_outside_a_loop_that_does_not_run() -> None:
+    body = loop("i", m, st("y", (n * 7 + 3) // m, c(1)))
+    agree(kernel((buf("y", 1),), ("n", "m"), body), {"y": f32(1)}, {"n": 3, "m": 0})
+
+
+def test_fma_is_one_instruction() -> None:
+    value = Ternary("f32", "fma", ld("x", l), ld("x", 8 + l), ld("y", l))
+    k_ = kernel((buf("x", 16), buf("y", 8)), (), vec(st("y", l, value)))
+    agree(k_, {"x": f32(16), "y": f32(8)}, {}, rtol=1e-6)
+    assert "fma" in assembly(emit_kernel(k_, host_target())).lower()
+
+
+def test_unary_minus_and_abs_of_lanes() -> None:
+    body = vec(st("y", l, Unary("f32", "abs", Unary("f32", "neg", ld("x", l)))))
+    agree(kernel((buf("x", 8), buf("y", 8)), (), body), {"x": f32(8), "y": f32(8)}, {})
