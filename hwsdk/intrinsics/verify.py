@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,10 @@ def backend_problem(target: Target) -> str | None:
     """What LLVM says about the triple, cpu and features; None when it knows them."""
     if target.codegen.llvm is None:
         return None
-    return _isolated(_target_batch, target, ("target",), 0, 0)["target"]
+    with tempfile.NamedTemporaryFile() as said:
+        verdict = _isolated(partial(_target_batch, said.name), target, ("target",), 0, 0)["target"]
+        lines = said.read().decode(errors="replace").splitlines()
+    return next((line.strip() for line in lines if "not a recognized" in line), verdict)
 
 
 def backend_lint(target: Target, place: Callable[[str], Problem]) -> list[Problem]:
@@ -101,9 +105,10 @@ def _machine(target: Target, **options: Any) -> Any:
     return triple.create_target_machine(cpu=codegen.cpu, features=features, opt=2, abiname=codegen.abi, **options)
 
 
-def _target_batch(target: Target, names: tuple[str, ...], rounds: int, seed: int) -> Verdicts:
-    """LLVM only warns about an unknown cpu or feature, on the standard error stream."""
-    with tempfile.TemporaryFile() as warnings:
+def _target_batch(said: str, target: Target, names: tuple[str, ...], rounds: int, seed: int) -> Verdicts:
+    """LLVM only warns about an unknown cpu or feature, on the standard error stream (kept in the file `said`), and may
+    then abort."""
+    with open(said, "wb") as warnings:
         kept = os.dup(2)
         os.dup2(warnings.fileno(), 2)
         try:
@@ -114,9 +119,7 @@ def _target_batch(target: Target, names: tuple[str, ...], rounds: int, seed: int
         finally:
             os.dup2(kept, 2)
             os.close(kept)
-        warnings.seek(0)
-        said = warnings.read().decode(errors="replace")
-    return {names[0]: next((line.strip() for line in said.splitlines() if "not a recognized" in line), None)}
+    return {names[0]: None}
 
 
 def _module(target: Target, machine: Any, name: str, function: str) -> Any:
@@ -167,7 +170,10 @@ def _rounds(target: Target, name: str, call: Callable[..., None], rounds: int, s
     touches_memory = any(not x.in_registers(o) for o in x.tensors)
     length = x.dims[x.coords(mask)[0]] if mask and touches_memory else None
     for number in range(rounds):
-        trial = make_trial(x, rng, prefix=None if length is None else number % (length + 1))
+        try:
+            trial = make_trial(x, rng, prefix=None if length is None else number % (length + 1))
+        except SemanticsError as error:
+            return f"the semantics itself: {error}"
         problem = run_once(trial, call)
         if problem:
             return f"round {number}: {problem}"
