@@ -7,6 +7,7 @@ dims) are given as constants, as every model has them, when the model cannot be 
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache, partial
 from typing import Any
 
@@ -30,11 +31,10 @@ def node_tests() -> dict[str, Any]:
         from onnx.backend.test.loader import load_model_tests
     except ImportError:
         return {}
-    return {
-        t.name.removeprefix("test_"): t
-        for t in load_model_tests(kind="node")
-        if not t.name.endswith("_expanded")
-    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # making the expected values divides by zero on purpose
+        tests = load_model_tests(kind="node")
+    return {t.name.removeprefix("test_"): t for t in tests if not t.name.endswith("_expanded")}
 
 
 def cases(target: Target) -> list[Case]:
