@@ -7,7 +7,6 @@ nothing is decided by formula.
 
 from __future__ import annotations
 
-import math
 from itertools import product
 
 import numpy as np
@@ -18,7 +17,7 @@ from hwsdk.codegen.planner.levels import Machine
 from hwsdk.codegen.planner.nest import Nest
 from hwsdk.codegen.planner.pipeline import bounds
 from hwsdk.codegen.planner.problem import Abilities, Contraction
-from hwsdk.codegen.planner.tiles import K, M, N, Tiles, Vector, balanced, constant, grid
+from hwsdk.codegen.planner.tiles import BLOCK_COUNTS, K, M, N, Tiles, Vector, balanced, constant, grid
 
 SLICE = 8  # k blocks of a one-deep intrinsic are cut in slices of this many elements
 SHORTEST = 64  # k blocks at caches are at least this long
@@ -196,18 +195,23 @@ def _most_buffers(machine: Machine, problem: Contraction, abilities: Abilities, 
 
 
 def _accumulator_tile(machine: Machine, problem: Contraction, level: Vector) -> Vector:
-    """The whole level tile where the accumulators hold it, else the squarest part of it that they hold."""
+    """The whole level tile where the accumulators hold it, else the shape that cuts it into fewest parts."""
     engine, store = machine.engine, machine.store
     if store is None:
         return constant((engine.m, engine.n), level.shape[1])
-    room = store.bytes / problem.acc_bytes
-    square = max(engine.m, math.floor(math.sqrt(room) / engine.m) * engine.m)
-    rows = np.minimum(level[M], square)
-    columns = np.maximum(engine.n, np.floor(room / rows / engine.n) * engine.n)
-    whole = np.ceil(level[M] / engine.m) * engine.m * np.ceil(level[N] / engine.n) * engine.n <= room
-    return np.stack(
-        [np.where(whole, level[M], rows), np.where(whole, level[N], np.minimum(level[N], columns))]
-    )
+    cells = int(store.bytes / (problem.acc_bytes * engine.m * engine.n))
+    high, wide = np.ceil(level[M] / engine.m), np.ceil(level[N] / engine.n)
+    best = np.full(level.shape[1], np.inf)
+    rows, columns = np.ones_like(best), np.ones_like(best)
+    for down in (x for x in BLOCK_COUNTS if x <= cells):
+        across = np.minimum(wide, cells // down)
+        parts = np.ceil(high / down) * np.ceil(wide / across)
+        better = parts < best
+        best = np.where(better, parts, best)
+        rows, columns = np.where(better, down, rows), np.where(better, across, columns)
+    whole = high * wide <= cells
+    register = np.stack([rows * engine.m, columns * engine.n])
+    return np.where(whole, level[:2], np.minimum(register, np.stack([high * engine.m, wide * engine.n])))
 
 
 def _grouped(machine: Machine, problem: Contraction, abilities: Abilities) -> Tiles:

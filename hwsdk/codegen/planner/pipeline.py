@@ -174,36 +174,42 @@ class _Stage:
         trips_k = self.nest.tiles.trips[K]
         returning = (trips_k - 1) / trips_k  # of the visits: the first finds no partial sums
         work, loads, out, back = move.work, move.loads, move.out, move.back
-        arriving = np.where(loads > 0, loads + self.latency, 0.0)
         waits = 0.0 if self.copies.overlaps else self.latency
-        serial = work + arriving + np.where(out > 0, out + waits, 0.0)
+        serial = work + np.where(loads > 0, loads + self.latency, 0.0) + np.where(out > 0, out + waits, 0.0)
         serial = serial + returning * np.where(back > 0, back + self.latency, 0.0)
         if not self.hides.any():
             return np.asarray(serial)
-        arriving = np.maximum(loads, arriving / np.maximum(1, self.nest.tiles.buffers - 1))
-        bare = np.maximum(work, arriving)
-        hidden = np.maximum(bare, loads + out)
+        bare = self.beside(work, loads, np.zeros(len(work)))
+        hidden = np.where(self.nest.deep, bare, self.beside(work, loads, out))
         waiting = bare + out + back + self.latency
         hidden = np.where(back > 0, returning * waiting + (1 - returning) * hidden, hidden)
-        return np.asarray(np.where(self.hides, np.where(self.nest.deep, bare, hidden), serial))
+        return np.asarray(np.where(self.hides, hidden, serial))
+
+    def beside(self, work: Vector, loads: Vector, out: Vector) -> Vector:
+        """A block and the copies beside it: the longer one; and a buffer is filled again, after the C tile
+        ahead of it in the queue, only once its block is done, so that `buffers` blocks take a whole
+        round trip."""
+        trip = np.where(loads > 0, out + loads + self.latency + work, 0.0) / self.nest.tiles.buffers
+        return np.asarray(np.maximum(np.maximum(work, loads + out), trip))
 
     def shifted(self, depth: int, total: Vector, pending: Vector) -> tuple[Vector, Vector]:
-        """C leaves one block later than `overlapped` says: correct the first transition and remember the
-        last.
+        """C leaves one block later than `overlapped` says, and the second tiles are asked for with the
+        first: correct the first transition and remember what leaves last.
 
         Where k is the innermost loop, C instead leaves beside the second k block of the next tile.
         """
         if not self.hides.any():
             return total, pending
         nest, trips = self.nest, self.nest.tiles.trips_at
-        block = nest.pick("full", "full", "full")
+        block, zero = nest.pick("full", "full", "full"), np.zeros(len(nest))
         move = self.move(depth, block, block)
         changes = self.moves["c"][depth] & self.hides
         if depth < 2:
-            inner = self.move(2, block, block, work=False)
-            late = np.maximum(move.work, inner.loads + move.out) - np.maximum(move.work, inner.loads)
+            loads = self.move(2, block, block, work=False).loads
+            late = self.beside(move.work, loads, move.out) - self.beside(move.work, loads, zero)
             total = total + np.where(nest.deep & changes, self.count(depth) * late, 0.0)
         inmost = (trips[depth] > 1) & (trips[depth + 1 :] <= 1).all(0)
-        here = inmost & ~nest.deep & changes & ~nest.partial
-        early = np.maximum(move.work, move.loads + move.out) - np.maximum(move.work, move.loads)
-        return total - np.where(here, early, 0.0), np.where(here, move.out, pending)
+        first = inmost & self.hides & ~nest.partial
+        early = self.overlapped(move) - np.maximum(move.work, move.loads)
+        total = total - np.where(first, early, 0.0)
+        return total, np.where(first & changes & ~nest.deep, move.out, pending)

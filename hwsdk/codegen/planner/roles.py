@@ -57,10 +57,8 @@ def contraction_roles(target: Target, intrinsic: Intrinsic) -> Roles | None:
         return None
     lanes = result & first & second
     rows, columns = (result & first) - lanes, (result & second) - lanes
-    if (columns and not rows and not lanes) or (rows and _first(acc_index) in columns):
+    if rows and (_first(acc_index) in columns or not (columns or lanes)):
         left, right, rows, columns = right, left, columns, rows
-    elif rows and not columns and not lanes:
-        left, right, rows, columns = right, left, set(), rows
     size = {
         "m": math.prod(sizes[d] for d in rows),
         "n": math.prod(sizes[d] for d in columns | lanes),

@@ -14,7 +14,7 @@ from hwsdk.codegen.planner.levels import Machine
 from hwsdk.codegen.planner.problem import Contraction
 from hwsdk.codegen.planner.runtime import K, M, N, RunTiles
 from hwsdk.codegen.schedule import ContractionSchedule
-from hwsdk.graph.dims import Dim, ceildiv, gt, maximum, minimum, mod
+from hwsdk.graph.dims import Dim, ceildiv, floordiv, gt, maximum, minimum, mod
 
 FINEST = 16  # denominators of rates are kept up to this
 
@@ -69,35 +69,44 @@ def _cached_cost(machine: Machine, schedule: ContractionSchedule, tiles: RunTile
 def _staged_cost(
     machine: Machine, problem: Contraction, schedule: ContractionSchedule, tiles: RunTiles, scale: int
 ) -> Dim:
-    """The longer of engine and copies, plus the tiles at both ends that nothing hides."""
+    """The longest of engine, copies and round trips, plus what nothing hides: both ends, partial sums that
+    return."""
     engine, copies = machine.engine, machine.copies
     assert copies is not None
-    worker, level = tiles.worker, tiles.level
-    trips = {d: ceildiv(w, t) for d, w, t in zip("mnk", worker, level, strict=True)}
-    uses = ceildiv(worker[0], engine.m) * ceildiv(worker[1], engine.n) * ceildiv(worker[2], engine.k)
-    parts = math.prod(-(-t // r) for t, r in zip(schedule.tiles[:2], schedule.register_tile, strict=True))
+    scale *= FINEST
+    level, extents = tiles.level, dict(zip("mnk", tiles.worker, strict=True))
+    trips = {d: ceildiv(w, t) for d, w, t in zip("mnk", tiles.worker, level, strict=True)}
     steps = trips["m"] * trips["n"] * trips["k"]
-    busy = uses * _whole(engine.interval / engine.count, scale) + steps * _whole(
-        parts * engine.tile_overhead, scale
-    )
-    per_byte = _whole(
-        1 / min(machine.levels[-2].reader, copies.bytes_per_cycle, machine.near.write), scale * FINEST
-    )
+    per_byte = _whole(1 / min(machine.levels[-2].reader, copies.bytes_per_cycle, machine.near.write), scale)
     setup = _whole(copies.setup, scale)
-    moved: Dim = 0
-    extents = dict(zip("mnk", worker, strict=True))
-    for dims, size in (("mk", problem.a_bytes), ("kn", problem.b_bytes), ("mn", problem.out_bytes)):
-        again = _repeats(schedule.order, dims, trips)
-        moved = moved + extents[dims[0]] * extents[dims[1]] * again * (size * per_byte)
-        moved = moved + trips[dims[0]] * trips[dims[1]] * again * (setup * FINEST)
+    latency = _whole(max(copies.latency, sum(p.latency for p in machine.levels[:-1])), scale)
+    uses = [ceildiv(extents[d], g) for d, g in zip("mnk", (engine.m, engine.n, engine.k), strict=True)]
+    parts = math.prod(-(-t // r) for t, r in zip(schedule.tiles[:2], schedule.register_tile, strict=True))
+    busy = uses[0] * uses[1] * uses[2] * _whole(engine.interval / engine.count, scale)
+    busy = busy + steps * _whole(parts * engine.tile_overhead, scale)
+    again = {x: _repeats(schedule.order, x, trips) for x in ("mk", "kn", "mn")}
+    moved: Dim = (
+        extents["m"] * extents["n"] * (problem.out_bytes * per_byte) + trips["m"] * trips["n"] * setup
+    )
+    for x, size in (("mk", problem.a_bytes), ("kn", problem.b_bytes)):
+        moved = moved + extents[x[0]] * extents[x[1]] * again[x] * (size * per_byte)
+        moved = moved + trips[x[0]] * trips[x[1]] * again[x] * setup
+    returning = again["mn"] - 1
+    back = extents["m"] * extents["n"] * (2 * problem.acc_bytes * per_byte)
+    back = returning * (back + trips["m"] * trips["n"] * (2 * setup + latency))
     ends = level[0] * level[2] * problem.a_bytes + level[2] * level[1] * problem.b_bytes
     ends = (ends + level[0] * level[1] * problem.out_bytes) * per_byte
     tile = ceildiv(level[0], engine.m) * ceildiv(level[1], engine.n) * ceildiv(level[2], engine.k)
-    first = tile * _whole(engine.interval / engine.count, scale) * FINEST
-    if not copies.overlaps or schedule.buffers == 1:
-        return busy * FINEST + moved
-    count = ceildiv(M, worker[0]) * ceildiv(N, worker[1])
-    return ceildiv(count, machine.workers) * (maximum(busy * FINEST, moved) + ends + first)
+    work = tile * _whole(engine.interval / engine.count, scale)
+    if (
+        copies.overlaps and schedule.buffers > 1
+    ):  # copies at the ends wait for no engine, the last block for no copy
+        trip = floordiv(moved + busy + ends + work + steps * latency, schedule.buffers)
+        each = maximum(busy + ends, moved + work, trip) + back
+    else:
+        each = busy + moved + back + steps * latency
+    waves = ceildiv(ceildiv(M, tiles.worker[0]) * ceildiv(N, tiles.worker[1]), machine.workers)
+    return waves * each
 
 
 def _repeats(order: str, dims: str, trips: dict[str, Dim]) -> Dim:
