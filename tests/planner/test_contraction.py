@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hwsdk.codegen.planner import Abilities, Contraction, Range, check, plan, plan_top, predict
+from hwsdk.codegen.planner import Abilities, Contraction, Range, alternatives, check, plan, plan_top, predict
 from hwsdk.codegen.planner.fits import k_chains
 from hwsdk.codegen.planner.levels import machines
 from hwsdk.codegen.schedule import override
@@ -111,6 +111,18 @@ def test_prediction_elsewhere() -> None:
     tile = plan(staged(), Contraction(512, 512, 512, **I8))
     small = staged(Chip(pad=8 * KB))
     assert predict(small, Contraction(512, 512, 512, **I8), tile) == float("inf")
+
+
+def test_alternatives_are_what_a_sweep_should_time() -> None:
+    """One per register tile, in the order in which such tiles were measured on a core like this."""
+    found = alternatives(simd(), Contraction(128, 384, 384, b_constant=True))
+    tiles = [s.register_tile for s in found]
+    assert len(set(tiles)) == len(tiles) >= 20
+    assert set(tiles[:2]) == {(4, 24), (6, 16)}
+    rank = tiles.index
+    assert rank((6, 16)) < rank((5, 16)) < rank((4, 16)) < rank((2, 16))
+    assert rank((4, 24)) < rank((3, 24)) < rank((12, 8))
+    assert len(alternatives(staged(), Contraction(128, 384, 384, **I8))) > 5
 
 
 def test_overrides_are_checked_against_the_target() -> None:

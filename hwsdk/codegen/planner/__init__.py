@@ -1,6 +1,6 @@
 """The planner: from a target description and a problem to a schedule, with the field behind each decision."""
 
-from hwsdk.codegen.planner.contraction import check, plan, plan_top, predict
+from hwsdk.codegen.planner.contraction import alternatives, check, plan, plan_top, predict
 from hwsdk.codegen.planner.family import Family, Version, family
 from hwsdk.codegen.planner.maps import plan_map, plan_window
 from hwsdk.codegen.planner.problem import Abilities, Contraction, MapProblem, Range, RowProblem, WindowProblem
@@ -15,6 +15,7 @@ __all__ = [
     "RowProblem",
     "Version",
     "WindowProblem",
+    "alternatives",
     "check",
     "family",
     "plan",

@@ -94,18 +94,31 @@ def k_blocks(machine: Machine, problem: Contraction) -> Vector:
 
 # ------------------------------------------------------------------------------------------------ at caches
 def _cached(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit | None:
-    depth = k_blocks(machine, problem)
-    depth = depth[depth >= min(SHORTEST, depth.max())]
-    workers = worker_grid(machine, problem)
-    registers = fitting_registers(machine, problem, abilities).nest.tiles.register
-    pick = grid(range(workers.shape[1]), range(registers.shape[1])).astype(int)
-    pairs = np.concatenate([workers[:, pick[0]], registers[:, pick[1]]])
+    pairs, depth = _pairs(machine, problem, abilities)
     if pairs.shape[1] > KEPT:
         coarse = _blocked(machine, problem, abilities, pairs, depth[-3::2], coarse=True)
         if coarse is None:
             return None
         pairs = _best_pairs(coarse)
     return _blocked(machine, problem, abilities, pairs, depth, coarse=False)
+
+
+def coarse_candidates(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit | None:
+    """Every register tile with a few blockings each (at caches), else all that deserve an exact look."""
+    if machine.staged:
+        return candidates(machine, problem, abilities)
+    pairs, depth = _pairs(machine, problem, abilities)
+    return _blocked(machine, problem, abilities, pairs, depth[-3::2], coarse=True)
+
+
+def _pairs(machine: Machine, problem: Contraction, abilities: Abilities) -> tuple[Vector, Vector]:
+    """(worker tile, register tile) pairs as columns, and the k blocks."""
+    depth = k_blocks(machine, problem)
+    workers = worker_grid(machine, problem)
+    registers = fitting_registers(machine, problem, abilities).nest.tiles.register
+    pick = grid(range(workers.shape[1]), range(registers.shape[1])).astype(int)
+    pairs = np.concatenate([workers[:, pick[0]], registers[:, pick[1]]])
+    return pairs, depth[depth >= min(SHORTEST, depth.max())]
 
 
 def fitting_registers(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwsdk.codegen.planner.candidates import candidates
+from hwsdk.codegen.planner.candidates import candidates, coarse_candidates
 from hwsdk.codegen.planner.cost import Cost, copies_b, cost
 from hwsdk.codegen.planner.explain import reasons
 from hwsdk.codegen.planner.fits import Fit, fits
@@ -78,6 +78,26 @@ def _nested(
     costs = cost(fit.nest)
     best = np.argsort(costs.cycles, kind="stable")[:count]
     return [replace(schedule_of(fit, costs, int(i)), nested=(found[int(i)],)) for i in best]
+
+
+def alternatives(
+    target: Target, problem: Contraction, abilities: Abilities = DEFAULT
+) -> tuple[ContractionSchedule, ...]:
+    """The best schedule of each register tile (staged: of each level tile), best first: what a sweep should
+    time."""
+    problem = problem.at()
+    found: dict[tuple[object, ...], ContractionSchedule] = {}
+    for machine in machines(target, problem):
+        fit = coarse_candidates(machine, problem, abilities)
+        if fit is None:
+            continue
+        costs, tiles = cost(fit.nest), fit.nest.tiles
+        which = tiles.level if machine.staged else tiles.register
+        for i in np.argsort(costs.cycles, kind="stable"):
+            key = (machine.engine.intrinsic, *which[:, i])
+            if key not in found:
+                found[key] = schedule_of(fit, costs, int(i))
+    return tuple(sorted(found.values(), key=lambda s: s.cycles))
 
 
 def predict(
