@@ -52,16 +52,30 @@ class Constraints:
         self.reasons: list[str] = []
         self.lower_bounds: list[tuple[Dim, str]] = []
         self._rewrites: dict[Atom, Dim] = {}
+        self._proved: dict[Dim, str] = {}  # dims shown not to be negative; asked again when symbols go
         self.frozen = False
 
     def copy(self, *, frozen: bool = False) -> Constraints:
         """An independent copy; a frozen one refuses to learn."""
         other = Constraints()
-        for name in ("ranges", "multiples", "likely", "solutions", "solution_reasons"):
-            setattr(other, name, dict(getattr(self, name)))
-        other.equalities, other.reasons, other.frozen = list(self.equalities), list(self.reasons), frozen
-        other.lower_bounds, other._rewrites = list(self.lower_bounds), dict(self._rewrites)
+        other.restore(self)
+        other.frozen = frozen
         return other
+
+    def restore(self, other: Constraints) -> None:
+        """Take over everything that `other` knows, and forget the rest."""
+        for name in (
+            "ranges",
+            "multiples",
+            "likely",
+            "solutions",
+            "solution_reasons",
+            "_rewrites",
+            "_proved",
+        ):
+            setattr(self, name, dict(getattr(other, name)))
+        for name in ("equalities", "reasons", "lower_bounds"):
+            setattr(self, name, list(getattr(other, name)))
 
     def declare(
         self,
@@ -97,10 +111,16 @@ class Constraints:
     def resolve(self, dim: Dim) -> Dim:
         """`dim` without eliminated symbols and operations."""
         dim = substitute(dim, self.solutions) if self.solutions else dim
-        return replace_atoms(dim, self._rewrites) if self._rewrites else dim
+        for _ in range(4 if self._rewrites else 0):  # a replacement may uncover the next one
+            before, dim = dim, replace_atoms(dim, self._rewrites)
+            if dim == before:
+                break
+        return dim
 
     def simplify(self, dim: Dim) -> Dim:
         """`dim` resolved, and simplified by ranges and multiples."""
+        if self._rewrites:  # a sign may be plain only before an operation is rewritten
+            dim = simplify(substitute(dim, self.solutions), self.ranges)
         dim = self.resolve(dim)
         used = {n: self.multiples[n] for n in free_symbols(dim) if n in self.multiples}
         if used:  # n is a multiple of k:  with n = k*q, n//k is q and n%k is 0
@@ -160,7 +180,13 @@ class Constraints:
         if solved is None:
             self.equalities.append((a, b))
             self.reasons.append(reason)
+            for end in (gap, -gap):
+                if (bound := _symbol_bound(end, 0)) is not None:
+                    self._narrow(*bound, reason)
             self.learn_rewrites()
+            proved, self._proved = self._proved, {}
+            for d, why in proved.items():
+                self.nonnegative(d, why)
         else:
             self._eliminate(*solved, reason)
         return self.resolve(min(a, b, key=lambda d: (not isinstance(d, int), len(str(d)), str(d))))
@@ -170,6 +196,8 @@ class Constraints:
         dim = self.simplify(dim)
         low, high = bounds(dim, self.ranges)
         if low is not None and low >= 0:
+            if not isinstance(dim, int) and not self.frozen:
+                self._proved.setdefault(dim, reason)
             return dim
         if high is not None and high < 0:
             raise GraphError(f"{reason}: {dim} is always negative")
@@ -178,11 +206,7 @@ class Constraints:
         self._learn(f"{reason}: {dim} is not known to be at least 0")
         bound = _symbol_bound(dim, 0)
         if bound is not None:
-            name, low, high = bound
-            try:
-                self.declare(name, self.ranges.get(name, (0, None))[0] if low is None else low, high)
-            except GraphError as e:
-                raise GraphError(f"{reason}: {e}") from None
+            self._narrow(*bound, reason)
         else:
             self.lower_bounds.append((dim, reason))
         return dim
@@ -209,24 +233,46 @@ class Constraints:
 
     def _eliminate(self, name: str, value: Dim, reason: str) -> None:
         low, high = self.ranges.setdefault(name, (0, None))
-        if isinstance(value, int):
-            if value < low or (high is not None and value > high) or value % self.multiples.get(name, 1):
-                raise GraphError(f"{reason}: {name} would be {value}, which its declaration excludes")
-        elif (
-            isinstance(other := value, Expr) and str(other) in self.ranges
-        ):  # another symbol: it inherits everything
-            self.declare(
-                str(other), low, high, multiple=self.multiples.get(name, 1), likely=self.likely.get(name, ())
-            )
+        if isinstance(value, Expr) and str(value) in self.ranges:  # another symbol: it inherits everything
+            other, k = str(value), self.multiples.get(name, 1)
+            try:
+                self.declare(other, low, high, multiple=k, likely=self.likely.get(name, ()))
+            except GraphError as e:
+                raise GraphError(f"{reason}: {e}") from None
         step = {name: value}
         self.solutions = {n: substitute(v, step) for n, v in self.solutions.items()} | step
         self.solution_reasons[name] = reason
-        known = zip(self.equalities, self.reasons, strict=True)
-        kept = [(substitute(x, step), substitute(y, step), r) for (x, y), r in known]
-        kept = [k for k in kept if k[0] != k[1]]
-        self.lower_bounds = [(substitute(d, step), r) for d, r in self.lower_bounds]
+        self._keep_declarations()
+        equalities, reasons, bounds_ = self.equalities, self.reasons, self.lower_bounds
+        proved, self._proved = self._proved, {}
+        self.equalities, self.reasons, self.lower_bounds = [], [], []
         self.learn_rewrites()
-        self.equalities, self.reasons = [(x, y) for x, y, _ in kept], [r for _, _, r in kept]
+        for (x, y), why in zip(
+            equalities, reasons, strict=True
+        ):  # they may have become solvable, or impossible
+            self.unify(x, y, why)
+        for d, why in (*bounds_, *proved.items()):
+            self.nonnegative(substitute(d, step), why)
+
+    def _keep_declarations(self) -> None:
+        """What was declared of an eliminated symbol holds for its value."""
+        for name, value in self.solutions.items():
+            low, high = self.ranges[name]
+            reason = self.solution_reasons[name]
+            if isinstance(value, int):
+                if value < low or (high is not None and value > high) or value % self.multiples.get(name, 1):
+                    raise GraphError(f"{reason}: {name} would be {value}, which its declaration excludes")
+                continue
+            ends = [value - low] if high is None else [value - low, high - value]
+            for gap in ends:
+                if (bound := _symbol_bound(gap, 0)) is not None:
+                    self._narrow(*bound, reason)
+
+    def _narrow(self, name: str, low: int | None, high: int | None, reason: str) -> None:
+        try:
+            self.declare(name, self.ranges.get(name, (0, None))[0] if low is None else low, high)
+        except GraphError as e:
+            raise GraphError(f"{reason}: {e}") from None
 
     def learn_rewrites(self) -> None:
         """Of each equality that no symbol solves, solve one operation: 4*((h + 31)//32) = (h + 7)//8 says
@@ -237,10 +283,11 @@ class Constraints:
             pairs = terms(gap)
             g = gcd(*(c for c, m in pairs if m))
             alone = [(c, m[0]) for c, m in pairs if len(m) == 1 and abs(c) == g and isinstance(m[0], Op)]
-            for c, atom in sorted(alone, key=lambda t: (-len(t[1].text), t[1].text)):
+            for c, atom in sorted(alone, key=lambda t: _weight(t[1])):
                 rest = gap - c * Expr(((1, (atom,)),))
-                if not _occurs(atom, rest) and constant_term(gap) % g == 0:
-                    step: dict[Atom, Dim] = {atom: floordiv(-rest if c > 0 else rest, g)}
+                value = floordiv(-rest if c > 0 else rest, g)
+                if constant_term(gap) % g == 0 and replace_atoms(value, {atom: value}) == value:
+                    step: dict[Atom, Dim] = {atom: value}
                     self._rewrites = {k: replace_atoms(v, step) for k, v in self._rewrites.items()} | step
                     break
 
@@ -278,10 +325,10 @@ def _primitive(gap: Dim) -> Dim:
     return floordiv(gap, g if not pairs or pairs[0][0] > 0 else -g)
 
 
-def _occurs(atom: Atom, d: Dim) -> bool:
-    """Does the atom stand anywhere in d?"""
-    inside = (a for _, m in terms(d) for a in m)
-    return any(a is atom or (isinstance(a, Op) and any(_occurs(atom, x) for x in a.args)) for a in inside)
+def _weight(atom: Op) -> tuple[int, int, str]:
+    """What is best rewritten comes first: the largest divisor, so that rewriting ends, then the longest text."""
+    divisor = atom.args[-1] if atom.name == "floordiv" else 0
+    return -divisor if isinstance(divisor, int) else 0, -len(atom.text), atom.text
 
 
 def _symbol_bound(dim: Dim, least: int) -> tuple[str, int | None, int | None] | None:

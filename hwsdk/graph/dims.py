@@ -153,8 +153,24 @@ def _replace_atom(atom: Atom, values: Mapping[Atom, Dim]) -> Dim:
         return values[atom]
     if isinstance(atom, Symbol):
         return Expr(((1, (atom,)),))
+    if (nested := _through_nested(atom, values)) is not None:
+        return nested
     args = [replace_atoms(a, values) for a in atom.args]
     return Expr(((1, (atom,)),)) if tuple(args) == atom.args else BUILD[atom.name](*args)
+
+
+def _through_nested(atom: Op, values: Mapping[Atom, Dim]) -> Dim | None:
+    """(p + c*j)//(c*k) is (p//c + j)//k: the replaced atom p//c may hide in a division by a multiple of c."""
+    p, b = atom.args[0], atom.args[-1]
+    if atom.name != "floordiv" or not isinstance(b, int):
+        return None
+    for inner, value in values.items():
+        c = inner.args[-1] if is_op(inner, "floordiv") else None
+        if isinstance(inner, Op) and isinstance(c, int) and 1 < c < b and b % c == 0:
+            j = add(p, multiply(-1, inner.args[0]))
+            if all(k % c == 0 for k, _ in terms(j)):
+                return floordiv(add(value, floordiv(j, c)), b // c)
+    return None
 
 
 def evaluate(d: Dim, values: Mapping[str, Number]) -> Any:

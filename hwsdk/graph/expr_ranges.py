@@ -163,9 +163,8 @@ class _Knowledge:
                 yield a, c
         elif atom.name == "floordiv" and isinstance(b := atom.args[1], int) and b > 0 and c % b == 0:
             yield (expr.add(atom.args[0], 1 - b) if c > 0 else atom.args[0]), c // b
-        elif atom.name == "mod" and c < 0:
-            if self.is_nonnegative(atom.args[0]) and self.is_nonnegative(expr.add(atom.args[1], -1)):
-                yield atom.args[0], c
+        elif atom.name == "mod" and c < 0 and all(map(self.is_nonnegative, (atom.args[0], atom.args[1]))):
+            yield atom.args[0], c  # a divisor of 0 has no value, so 0 may be allowed here
 
     def at_range_ends(self, d: Expr) -> Iterator[Dim]:
         """Replace one symbol by an end of its range.  Symbols whose own range mentions others go first."""

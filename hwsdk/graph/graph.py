@@ -179,6 +179,7 @@ class GraphBuilder:
         `name` names the node and is the stem of its outputs' names, unless `outputs` gives these.
         """
         label = self.fresh(name or op)
+        before = self.constraints.copy()
         try:
             entry = op_def(op)
             least, most = entry.inputs
@@ -192,6 +193,7 @@ class GraphBuilder:
             found = canonical_attrs(entry, attrs)
             results = entry.infer(found, inputs, self.constraints)
         except HwsdkError as e:
+            self.constraints.restore(before)  # a refused node leaves no facts behind
             raise type(e)(f"graph {self.name}: node {label} ({op}): {e}") from None
         return self._append(label, op, inputs, results, found, outputs)
 

@@ -24,6 +24,10 @@ def random_array(rng: Rng, kind: str, shape: tuple[int, ...]) -> np.ndarray:
     return rng.integers(low, 4, shape).astype(numpy_dtype(kind))
 
 
+class NoSizes(Exception):
+    """The constraints of the graph exclude everything small."""
+
+
 def random_sizes(graph: Graph, rng: Rng) -> Mapping[str, int]:
     """Values of the symbols that break no constraint; small, 0 and 1 among them."""
     for _ in range(500):
@@ -35,7 +39,7 @@ def random_sizes(graph: Graph, rng: Rng) -> Mapping[str, int]:
             env[name] = int(rng.integers(low, top + 1)) // step * step
         if not graph.constraints.violations(env):
             return env
-    raise AssertionError("no sizes satisfy the constraints")
+    raise NoSizes
 
 
 def random_inputs(graph: Graph, rng: Rng, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:

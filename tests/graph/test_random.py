@@ -12,9 +12,9 @@ from hwsdk.graph.interpret import interpret
 from hwsdk.graph.passes import PASSES, trace_passes
 from hwsdk.graph.text import parse_graph, print_graph
 from hwsdk.graph.verify import verify
-from tests.graph.random_graphs import random_graph, random_inputs
+from tests.graph.random_graphs import NoSizes, random_graph, random_inputs
 
-SEEDS = range(int(os.environ.get("HWSDK_GRAPH_SEEDS", "60")))
+SEEDS = range(*map(int, os.environ.get("HWSDK_GRAPH_SEEDS", "0 60").split()))
 
 
 def assert_close(one: dict[str, np.ndarray], two: dict[str, np.ndarray], what: str) -> None:
@@ -31,7 +31,10 @@ def test_round_trip_and_passes(seed: int) -> None:
     text = print_graph(graph)
     assert print_graph(parse_graph(text, graph.constants)) == text
     rng = np.random.default_rng(seed)
-    feeds = [random_inputs(graph, rng) for _ in range(3)]
+    try:
+        feeds = [random_inputs(graph, rng) for _ in range(3)]
+    except NoSizes:
+        pytest.skip("operands met whose sizes are never equal")
     wanted = [interpret(graph, feed) for feed in feeds]
     after: Graph = graph
     for name, after in trace_passes(graph, verify=True):
