@@ -1,20 +1,26 @@
 """Arena plan: where intermediate buffers live in one block of memory, for all sizes at once.
 
-Buffers whose lifetimes do not meet share a *slot*.  A slot is as large as the largest of its members, slots
-lie one after the other, and a buffer's offset is its slot's.  So the plan is right whatever the symbols are:
-two live buffers are in different slots, each fits its slot, and the sum of the slots is at most the sum of
-the buffers.
+Buffers are placed one after the other, each at the lowest offset at which it provably misses every buffer
+that is alive at the same time.  Offsets that are tried: 0, the end of each such buffer, and the maximum of
+all those ends.  The last one is always right, so there is always a place; and by induction every end is at
+most the sum of the sizes placed before, so the arena is never larger than no plan at all.
 
-Design choice: sizes are expressions, so "which slot fits best" is decided at sample sizes, and only quality
-depends on them.  A member that is provably never the largest leaves the slot's expression, which keeps
-offsets short.
+Design choice: sizes are expressions, so "misses" is a proof about expressions and holds for all sizes; which
+of the proved offsets is lowest, and which order of placing is best, is decided at sample sizes: only quality
+depends on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
+import numpy as np
+
+from hwsdk.codegen.arena_proof import Prover
 from hwsdk.graph.dims import (
     Dim,
     Ranges,
@@ -22,7 +28,6 @@ from hwsdk.graph.dims import (
     ceildiv,
     evaluate,
     free_symbols,
-    is_nonnegative,
     maximum,
     multiply,
     simplify,
@@ -30,6 +35,10 @@ from hwsdk.graph.dims import (
 
 ALIGN_BYTES = 64
 _SAMPLES = (1, 16, 128, 512)
+_PROBES = (0, 1, 2, 3, 7, 8, 15, 17, 31, 33, 64, 100, 257, 1000)  # sizes that refute what is not so
+_PROBE_COUNT = 40
+
+Weight = np.ndarray[Any, np.dtype[np.int64]]  # bytes at each sample, then at each probe
 
 
 @dataclass(frozen=True)
@@ -41,14 +50,9 @@ class Life:
     first: int
     last: int
 
-
-@dataclass(frozen=True)
-class Slot:
-    """A part of the arena and the buffers that take turns in it."""
-
-    offset: Dim
-    size_bytes: Dim
-    members: tuple[str, ...]
+    def meets(self, other: Life) -> bool:
+        """Are both alive at some step?"""
+        return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,14 @@ class ArenaPlan:
 
     offsets: Mapping[str, Dim]
     total_bytes: Dim
-    slots: tuple[Slot, ...]
+    lives: tuple[Life, ...]
 
     def __str__(self) -> str:
-        lines = [f"arena {self.total_bytes} bytes in {len(self.slots)} slots for {len(self.offsets)} buffers"]
-        lines += [f"  @ {s.offset}: {s.size_bytes} bytes: {', '.join(s.members)}" for s in self.slots]
+        lines = [f"arena {self.total_bytes} bytes for {len(self.offsets)} buffers"]
+        for x in sorted(self.lives, key=lambda x: x.first):
+            lines.append(
+                f"  {x.name}: {x.size_bytes} bytes @ {self.offsets[x.name]}, steps {x.first} to {x.last}"
+            )
         return "\n".join(lines)
 
 
@@ -70,86 +77,60 @@ def plan_arena(
     ranges: Ranges | None = None,
     samples: Sequence[Mapping[str, int]] | None = None,
 ) -> ArenaPlan:
-    """Assign slots.  `ranges` of the symbols (at least 0 unless given) shorten the expressions; `samples` are
-    the sizes to be good at."""
+    """Place all buffers.  `ranges`: of the symbols (at least 0 unless given), for the proofs.  `samples`: the
+    sizes to be good at."""
     ranges = {**{n: (0, None) for x in lives for n in free_symbols(x.size_bytes)}, **(ranges or {})}
-    points = list(samples or _default_samples(lives, ranges))
-    weights = {x.name: tuple(_evaluate(x.size_bytes, p) for p in points) for x in lives}
-    orders: list[Callable[[Life], tuple[float, ...]]] = [
-        lambda x: (x.first, -sum(weights[x.name])),
-        lambda x: (*(-w for w in reversed(weights[x.name])), x.first),
-        lambda x: (-weights[x.name][0], x.first),
+    sizes = _Sizes(ranges, lives, samples)
+    orders: list[Callable[[Life], tuple[int, ...]]] = [
+        lambda x: (*sizes.largest_first(x), x.first),
+        lambda x: (x.first, *sizes.largest_first(x)),
+        lambda x: (x.first - x.last, *sizes.largest_first(x)),
     ]
-    sizes = _Sizes(ranges)
-    plans = [_assign(sorted(lives, key=order), weights, len(points)) for order in orders]
-    return _layout(min(plans, key=_cost), sizes)
+    best: _Packing | None = None
+    for order in orders:
+        plan = _Packing(sorted(lives, key=order), sizes)
+        best = plan if best is None or plan.cost < best.cost else best
+        if best.cost <= _needed(lives, sizes):
+            break
+    assert best is not None
+    return ArenaPlan({p.life.name: p.offset for p in best.placed}, best.total(), tuple(lives))
 
 
-def _default_samples(lives: Sequence[Life], ranges: Ranges) -> list[dict[str, int]]:
-    names = sorted({n for x in lives for n in free_symbols(x.size_bytes)})
-
-    def clip(name: str, value: int) -> int:
-        low, high = ranges.get(name, (0, None))
-        value = max(value, low) if isinstance(low, int) else value
-        return min(value, high) if isinstance(high, int) else value
-
-    return [{n: clip(n, v) for n in names} for v in _SAMPLES]
-
-
-def _evaluate(size: Dim, point: Mapping[str, int]) -> int:
-    return max(int(evaluate(size, point)), 0)
-
-
-# ------------------------------------------------------------------------------------------------- assignment
-@dataclass
-class _Draft:
-    """A slot while buffers are being assigned; `bytes`: its size at each sample."""
-
-    bytes: list[int]
-    members: list[Life] = field(default_factory=list)
-
-    def is_free(self, x: Life) -> bool:
-        return all(m.last < x.first or x.last < m.first for m in self.members)
-
-    def growth(self, weight: Sequence[int]) -> tuple[float, float]:
-        """(what the slot must grow, what the buffer would leave unused), relative to the buffer."""
-        grow = sum(max(w - b, 0) / max(w, 1) for w, b in zip(weight, self.bytes))
-        waste = sum(max(b - w, 0) / max(b, 1) for w, b in zip(weight, self.bytes))
-        return grow, waste
-
-
-def _assign(lives: Sequence[Life], weights: Mapping[str, Sequence[int]], points: int) -> list[_Draft]:
-    """Each buffer to the free slot that must grow least, then wastes least; a new slot if none is free."""
-    slots: list[_Draft] = []
-    for x in lives:
-        weight = weights[x.name]
-        free = [s for s in slots if s.is_free(x)]
-        best = min(free, key=lambda s: s.growth(weight), default=None)
-        if best is None:
-            best = _Draft([0] * points)
-            slots.append(best)
-        best.members.append(x)
-        best.bytes = [max(b, w) for b, w in zip(best.bytes, weight)]
-    return slots
-
-
-def _cost(slots: Sequence[_Draft]) -> tuple[float, int]:
-    """Product of the totals at the samples: no sample counts more for being large."""
-    totals = [sum(column) for column in zip(*(s.bytes for s in slots))]
-    product = 1.0
-    for t in totals:
-        product *= max(t, 1)
-    return product, len(slots)
+def _needed(lives: Sequence[Life], sizes: _Sizes) -> float:
+    """Cost that no plan can be below: the most that is alive at once."""
+    steps = {x.first for x in lives}
+    alive = [
+        reduce(np.add, (sizes.weight(x.size_bytes) for x in lives if x.first <= s <= x.last)) for s in steps
+    ]
+    return sizes.cost(reduce(np.maximum, alive, sizes.nothing)) * 1.001
 
 
 # ------------------------------------------------------------------------------------------------ expressions
 class _Sizes:
-    """Aligned sizes and the proofs between them, each done once."""
+    """Aligned sizes, their values at samples and probes, and the proofs between expressions, each done
+    once."""
 
-    def __init__(self, ranges: Ranges) -> None:
-        self._ranges: Ranges = ranges
+    def __init__(
+        self, ranges: Ranges, lives: Sequence[Life], samples: Sequence[Mapping[str, int]] | None
+    ) -> None:
+        self._ranges = ranges
+        names = sorted({n for x in lives for n in free_symbols(x.size_bytes)})
+        points = list(samples or ({n: self._clip(n, v) for n in names} for v in _SAMPLES))
+        self._samples = len(points)
+        draw = random.Random(0)
+        points += [{n: self._clip(n, draw.choice(_PROBES)) for n in names} for _ in range(_PROBE_COUNT)]
+        self._points = {n: np.array([p[n] for p in points], np.int64) for n in names}
+        self.nothing = np.zeros(len(points), np.int64)
         self._aligned: dict[Dim, Dim] = {}
-        self._covers: dict[tuple[Dim, Dim], bool] = {}
+        self._weights: dict[Dim, Weight] = {}
+        self.covers = Prover(ranges).covers
+        without_plan = reduce(np.add, (self.weight(x.size_bytes) for x in lives), self.nothing)
+        self._scale = 1.0 / np.maximum(without_plan[: self._samples], 1)
+
+    def _clip(self, name: str, value: int) -> int:
+        low, high = self._ranges.get(name, (0, None))
+        value = max(value, low) if isinstance(low, int) else value
+        return min(value, high) if isinstance(high, int) else value
 
     def aligned(self, size: Dim) -> Dim:
         """`size` rounded up to the alignment."""
@@ -157,29 +138,88 @@ class _Sizes:
             self._aligned[size] = simplify(multiply(ceildiv(size, ALIGN_BYTES), ALIGN_BYTES), self._ranges)
         return self._aligned[size]
 
-    def covers(self, a: Dim, b: Dim) -> bool:
-        """Is a >= b for all sizes?"""
-        if (a, b) not in self._covers:
-            self._covers[a, b] = is_nonnegative(add(a, multiply(-1, b)), self._ranges)
-        return self._covers[a, b]
+    def weight(self, size: Dim) -> Weight:
+        """The aligned size at each sample and probe."""
+        if size not in self._weights:
+            self._weights[size] = np.maximum(self.nothing, evaluate(self.aligned(size), self._points))
+        return self._weights[size]
 
-    def largest(self, sizes: Sequence[Dim]) -> Dim:
-        """The maximum, without arguments that are never the largest."""
-        kept: list[Dim] = []
-        for size in dict.fromkeys(sizes):
-            if not any(self.covers(k, size) for k in kept):
-                kept = [k for k in kept if not self.covers(size, k)] + [size]
-        return maximum(*(self.aligned(k) for k in kept))
+    def largest_first(self, x: Life) -> tuple[int, ...]:
+        """Key that sorts large buffers first, by the last sample, then the one before ..."""
+        return tuple(-int(w) for w in self.weight(x.size_bytes)[: self._samples][::-1])
+
+    def cost(self, total: Weight) -> float:
+        """An arena's size at the samples, relative to no plan; no sample counts more for being large."""
+        return float(np.dot(total[: self._samples], self._scale))
 
 
-def _layout(slots: Sequence[_Draft], sizes: _Sizes) -> ArenaPlan:
-    """Slots one after the other."""
-    offset: Dim = 0
-    done: list[Slot] = []
-    offsets: dict[str, Dim] = {}
-    for draft in slots:
-        size = sizes.largest([m.size_bytes for m in draft.members])
-        done.append(Slot(offset, size, tuple(m.name for m in sorted(draft.members, key=lambda m: m.first))))
-        offsets.update((m.name, offset) for m in draft.members)
-        offset = add(offset, size)
-    return ArenaPlan(offsets, offset, tuple(done))
+@dataclass(frozen=True, eq=False)
+class _Spot:
+    """An offset as expression, and at samples and probes."""
+
+    dim: Dim
+    at: Weight
+
+
+@dataclass(frozen=True)
+class _Placed:
+    life: Life
+    start: _Spot
+    end: _Spot
+
+    @property
+    def offset(self) -> Dim:
+        return self.start.dim
+
+
+class _Packing:
+    """One plan: the buffers placed in the given order."""
+
+    def __init__(self, lives: Sequence[Life], sizes: _Sizes) -> None:
+        self._sizes = sizes
+        self._zero = _Spot(0, sizes.nothing)
+        self.placed: list[_Placed] = []
+        for x in lives:
+            start = self._lowest(x)
+            self.placed.append(_Placed(x, start, self._after(start, x)))
+        ends = reduce(np.maximum, (p.end.at for p in self.placed), sizes.nothing)
+        self.cost = sizes.cost(ends)
+
+    def _after(self, start: _Spot, x: Life) -> _Spot:
+        return _Spot(
+            add(start.dim, self._sizes.aligned(x.size_bytes)), start.at + self._sizes.weight(x.size_bytes)
+        )
+
+    def _lowest(self, x: Life) -> _Spot:
+        """The lowest offset that is proved free; the maximum of all ends needs no proof."""
+        others = [p for p in self.placed if p.life.meets(x)]
+        tried = {s.dim: s for s in (self._zero, *(p.end for p in others))}
+        for start in sorted(tried.values(), key=self._height):
+            end = self._after(start, x)
+            if all(self._misses(start, end, p) for p in others):
+                return start
+        return self._top(p.end for p in others)
+
+    def _height(self, spot: _Spot) -> float:
+        return self._sizes.cost(spot.at)
+
+    def _misses(self, start: _Spot, end: _Spot, p: _Placed) -> bool:
+        """Proved: wholly before or wholly behind `p`.  Samples and probes refute cheaply."""
+        covers = self._sizes.covers
+        if (start.at >= p.end.at).all() and covers(start.dim, p.end.dim):
+            return True
+        return bool((end.at <= p.start.at).all()) and covers(p.start.dim, end.dim)
+
+    def _top(self, ends: Iterable[_Spot]) -> _Spot:
+        """The maximum of some ends, without those that are never the largest."""
+        kept: list[_Spot] = []
+        for spot in sorted({e.dim: e for e in ends}.values(), key=self._height, reverse=True):
+            if not any((k.at >= spot.at).all() and self._sizes.covers(k.dim, spot.dim) for k in kept):
+                kept.append(spot)
+        if not kept:
+            return self._zero
+        return _Spot(maximum(*(k.dim for k in kept)), reduce(np.maximum, (k.at for k in kept)))
+
+    def total(self) -> Dim:
+        """Size of the arena."""
+        return self._top(p.end for p in self.placed).dim

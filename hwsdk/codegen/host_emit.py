@@ -18,7 +18,7 @@ from hwsdk.codegen.host_body import Body
 from hwsdk.codegen.host_ir import WORKERS, HostBuffer, HostProgram, Launch
 from hwsdk.codegen.loop_ir import Index
 from hwsdk.dtypes import dtype
-from hwsdk.graph.dims import ceildiv, multiply, product
+from hwsdk.graph.dims import Expr, ceildiv, multiply, product
 
 ALIGNMENT = 64  # bytes: of arena offsets, constants and each worker's workspace
 
@@ -142,6 +142,8 @@ def _sizes(program: HostProgram, body: Body, block: layout.RunBlock) -> None:
     for buffer in program.buffers:
         body.value(buffer_bytes(buffer))
         body.value(buffer.position)
+    for dim in dict.fromkeys(d for buffer in program.buffers for d in buffer.shape if isinstance(d, Expr)):
+        body.faults[layout.NEGATIVE].append(body.new(f"icmp slt i64 {body.value(dim)}, 0"))
 
 
 # -------------------------------------------------------------------------------------------------------- run

@@ -65,6 +65,13 @@ def resolve(program: HostProgram, shapes: Sequence[Shape], workers: int = 1) -> 
         if min(shape, default=0) < 0:
             raise InputError(f"output {spec.name!r} would have the shape {shape} = {shape_text(spec.shape)}")
         outputs.append(shape)
+    for buffer in program.buffers:
+        shape = tuple(_value(d, symbols, f"shape of {buffer.name}") for d in buffer.shape)
+        if min(shape, default=0) < 0:
+            raise InputError(
+                f"these input shapes are too small: {buffer.name} would have the shape {shape} = "
+                f"{shape_text(buffer.shape)}"
+            )
     work: Index = 0
     for launch in program.launches:
         work = work + launch.work

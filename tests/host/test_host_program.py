@@ -236,6 +236,14 @@ def test_output_of_negative_size() -> None:
         resolve(program, [(3,)])
 
 
+def test_buffer_of_negative_size() -> None:
+    buffer = HostBuffer("t", "f32", (A - 5, 2), "arena")
+    program = HostProgram((Signature("x", "f32", (A,)),), (), (Binding("a", 0, 0),), (), (buffer,), ())
+    resolve(program, [(5,)])
+    with pytest.raises(InputError, match=r"too small: t would have the shape \(-2, 2\) = \[a - 5, 2\]"):
+        resolve(program, [(3,)])
+
+
 def test_first_guard_that_holds() -> None:
     resolved = resolve(GOOD, [(3, 9), (9,)])
     assert choose(GOOD.launches[0], resolved)[0] == 0

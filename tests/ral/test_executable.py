@@ -193,6 +193,19 @@ def test_sizes_that_overflow() -> None:
 
 @pytest.mark.skipif(not LINUX, reason="native port")
 @pytest.mark.parametrize("native", [True, False])
+def test_sizes_that_become_negative(native: bool) -> None:
+    made = tiny.program()
+    small = replace(made.buffers[3], shape=(sym("b"), sym("n") - 4))
+    exe = Executable(
+        tiny.bundle(native=native, host=replace(made, buffers=(*made.buffers[:3], small, *made.buffers[4:])))
+    )
+    exe(inputs(2, 4))
+    with pytest.raises(InputError, match=r"too small: u would have the shape \(2, -1\)"):
+        exe(inputs(2, 3))
+
+
+@pytest.mark.skipif(not LINUX, reason="native port")
+@pytest.mark.parametrize("native", [True, False])
 def test_no_version_covers_the_sizes(native: bool) -> None:
     made = tiny.program()
     guarded = tuple(replace(v, guard=ge(sym("n"), 8)) for v in made.launches[1].versions)
