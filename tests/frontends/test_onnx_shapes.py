@@ -127,11 +127,11 @@ def test_slices_are_clamped(start: int, end: int | None, step: int) -> None:
 def test_sizes_in_arithmetic() -> None:
     net = Net(x=["n", "m"])
     n, m = net.sizes("x", 0, 1)
-    half = net.op("Div", net.op("Add", m, net.value(1)), net.value(2))
+    half = net.op("Div", m, net.value(2))
     rest = net.op("Sub", m, half)
     first, second = net.op("Split", "x", net.vector(half, rest), outputs=2, axis=1)
-    padded = net.op("Pad", second, net.vector(0, 0, 0, net.op("Sub", half, rest)))
-    total = net.op("Add", first, padded)
+    padded = net.op("Pad", first, net.vector(0, 0, 0, net.op("Sub", rest, half)))
+    total = net.op("Add", second, padded)
     more = net.op("Tile", total, net.vector(2, net.op("Min", n, net.value(3))))
     check(net.model(more), {"x": x(1, 1)}, {"x": x(2, 7)}, {"x": x(5, 8)})
 
