@@ -11,10 +11,10 @@
 `verify.verify_native` runs bindings against their semantics.
 """
 
+from hwsdk.intrinsics.check import lint, load_checked
 from hwsdk.intrinsics.compiled import CompiledIntrinsic, compiled
 from hwsdk.intrinsics.emit_llvm import emit_llvm, natural_type
 from hwsdk.intrinsics.emit_source import emit_source
-from hwsdk.intrinsics.check import lint, load_checked
 from hwsdk.intrinsics.syntax import SemanticsError
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Bindings: how `args` and `result` of an emission take operands apart.
 
-Design choice: an operand has one natural type per lane, and a binding only says into which pieces of the same bits it is
-cut; so emission needs bit casts and nothing else, and lint can count the bits.
+Design choice: an operand has one natural type per lane, and a binding only says into which pieces of the same
+bits it is cut; so emission needs bit casts and nothing else, and lint can count the bits.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from hwsdk.intrinsics.syntax import Expr, SemanticsError, parse_expr
 
 _ELEMENTS = {"f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat", "bool": "i1"}
 _PIECE_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
-_TYPE = re.compile(r"(?:([0-9]{1,6}) x )?(?:<(vscale x )?([0-9]{1,6}) x ([a-z0-9]+)>|([A-Za-z_][A-Za-z0-9_]*))$")
-_CONSTANT = re.compile(r"(<[^>]*>|[A-Za-z][A-Za-z0-9_]*(?: addrspace\([0-9]+\))?) (.+)$", re.S)
+_TYPE = re.compile(
+    r"(?:([0-9]{1,6}) x )?(?:<(vscale x )?([0-9]{1,6}) x ([a-z0-9]+)>|([A-Za-z_][A-Za-z0-9_]*))$"
+)
+_CONSTANT = re.compile(r"(<[^>]*>|[A-Za-z][A-Za-z0-9_]*(?: addrspace\([0-9]+\))?) (.+)$", re.DOTALL)
 
 
 def element_type(dtype: str) -> str:
@@ -39,7 +41,9 @@ def parse_piece(text: str, opaque: frozenset[str] = frozenset()) -> Piece:
     """A type in a binding; SemanticsError if it is none."""
     found = _TYPE.match(text.strip())
     if not found:
-        raise SemanticsError(f"{text!r} is not a type; write i32, <16 x i32>, <vscale x 4 x float>, 4 x i32 or ptr")
+        raise SemanticsError(
+            f"{text!r} is not a type; write i32, <16 x i32>, <vscale x 4 x float>, 4 x i32 or ptr"
+        )
     count, scalable, lanes, element, single = found.groups()
     word = element or single
     if single == "ptr" or single in opaque:

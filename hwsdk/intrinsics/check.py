@@ -1,8 +1,9 @@
-"""Everything that can be known about a description without running it: structure, semantics, layouts, bindings, peaks.
+"""Everything that can be known about a description without running it: structure, semantics, layouts, bindings,
+peaks.
 
-Design choice: the laws of a description are checked on the model that the compiler will use, and every finding is led back
-to the line that said it.  A later stage looks only at intrinsics that passed the earlier ones, so one mistake is one
-error.
+Design choice: the laws of a description are checked on the model that the compiler will use, and every finding is
+led back to the line that said it.  A later stage looks only at intrinsics that passed the earlier ones, so one
+mistake is one error.
 """
 
 from __future__ import annotations
@@ -39,20 +40,24 @@ def problems(description: Description) -> list[Problem]:
     """Like `lint`, for a description that was read before."""
     findings = structural_findings(description)
     findings += _widths(description.target)
-    if any(path[:1] in _GROUND for path, _ in findings):  # what stands on a broken place would repeat the mistake
+    if any(
+        path[:1] in _GROUND for path, _ in findings
+    ):  # what stands on a broken place would repeat the mistake
         return one_per_line(description.problem(path, message) for path, message in findings)
     broken = {path[1] for path, _ in findings if path[:1] == ("intrinsics",)}
     for name, spec in description.target.intrinsics.items():
         if name not in broken:
             x = CompiledIntrinsic(description.target, spec)
-            findings += [(("intrinsics", name, *path), f"{name}: {message}") for path, message in _intrinsic(x)]
+            findings += [
+                (("intrinsics", name, *path), f"{name}: {message}") for path, message in _intrinsic(x)
+            ]
     return one_per_line(description.problem(path, message) for path, message in findings)
 
 
 def load_checked(
     name_or_path: str | os.PathLike[str], detect: bool = True, features: Iterable[str] = ()
 ) -> Target:
-    """The target as this machine has it, from a description that contradicts nothing; DescriptionError lists the rest."""
+    """The target as this machine has it; DescriptionError lists everything that contradicts itself."""
     description = read_description(resolve(name_or_path))
     found = problems(description)
     if found:
@@ -65,9 +70,12 @@ def _widths(target: Target) -> Iterator[Finding]:
     for memory in target.memories:
         if isinstance(memory.width_bytes, str):
             try:
-                extent(memory.width_bytes, {name: 1 for name in target.symbols})
+                extent(memory.width_bytes, dict.fromkeys(target.symbols, 1))
             except SemanticsError as error:
-                yield ("memory", memory.name, "width_bytes"), f"width_bytes of memory {memory.name!r}: {error}"
+                yield (
+                    ("memory", memory.name, "width_bytes"),
+                    f"width_bytes of memory {memory.name!r}: {error}",
+                )
 
 
 # ---------------------------------------------------------------------------------------------------------- intrinsic
@@ -153,4 +161,7 @@ def _peak(x: CompiledIntrinsic) -> Iterator[Finding]:
         f"{total:g} {unit.per}",
         f"{unit.clock_ghz:g} GHz",
     )
-    yield ("cost", "peak_tops"), f"stated peak {stated:g} TOP/s, but {' x '.join(terms)} = {derived:.4g} TOP/s"
+    yield (
+        ("cost", "peak_tops"),
+        f"stated peak {stated:g} TOP/s, but {' x '.join(terms)} = {derived:.4g} TOP/s",
+    )

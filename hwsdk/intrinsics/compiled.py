@@ -54,7 +54,7 @@ class CompiledIntrinsic:
     @cached_property
     def dims(self) -> Mapping[str, int]:
         """Extents with every symbol at 1; a run-time extent has its greatest value."""
-        return self.sizes({name: 1 for name in self.target.symbols})
+        return self.sizes(dict.fromkeys(self.target.symbols, 1))
 
     @cached_property
     def runtime_dims(self) -> tuple[str, ...]:
@@ -138,7 +138,9 @@ class CompiledIntrinsic:
     def memory(self, operand: str) -> Memory:
         place = self.operands[operand].place
         if place not in self.memories:
-            raise SemanticsError(f"memory {place!r} is not defined{nearest(place, [*self.memories, *VALUES])}")
+            raise SemanticsError(
+                f"memory {place!r} is not defined{nearest(place, [*self.memories, *VALUES])}"
+            )
         return self.memories[place]
 
     def in_registers(self, operand: str) -> bool:
@@ -152,7 +154,9 @@ class CompiledIntrinsic:
         coords = self.coords(operand)
         if len(coords) > 1:
             listed = ", ".join(coords)
-            raise SemanticsError(f"operand {operand!r} has {len(coords)} coordinates ({listed}): it needs a layout")
+            raise SemanticsError(
+                f"operand {operand!r} has {len(coords)} coordinates ({listed}): it needs a layout"
+            )
         return f"item = {coords[0] if coords else 0}"
 
     def layout(self, operand: str) -> Layout:
@@ -195,7 +199,7 @@ class CompiledIntrinsic:
         """Width of one register of the operand's memory, symbols at 1."""
         width = self.memory(operand).width_bytes
         if isinstance(width, str):
-            return int(integer(width, {name: 1 for name in self.target.symbols}))
+            return int(integer(width, dict.fromkeys(self.target.symbols, 1)))
         return width
 
     def register_count(self, operand: str) -> int:

@@ -1,7 +1,7 @@
 """LLVM IR for one use of any intrinsic, from its binding alone.
 
-Design choice: the emitter knows no instruction.  It takes values of natural type, casts their bits into the pieces that
-the binding names, writes the call, IR lines or inline assembly, and casts the results back.
+Design choice: the emitter knows no instruction.  It takes values of natural type, casts their bits into the
+pieces that the binding names, writes the call, IR lines or inline assembly, and casts the results back.
 """
 
 from __future__ import annotations
@@ -154,7 +154,11 @@ class _Emitter:
             self.lines.append(call)
             return self.lines, {}
         out = self.let(call)
-        parts_out = [out] if len(flat) == 1 else [self.let(f"extractvalue {returned} {out}, {i}") for i in range(len(flat))]
+        parts_out = (
+            [out]
+            if len(flat) == 1
+            else [self.let(f"extractvalue {returned} {out}, {i}") for i in range(len(flat))]
+        )
         return self.lines, self.joined(results, parts_out)
 
     def joined(self, results: tuple[Argument, ...], parts: list[str]) -> dict[str, str]:
@@ -177,7 +181,9 @@ class _Emitter:
         tied = {str(r.name) for r in results}
         for owner in owners:
             if owner is None:
-                raise SemanticsError(f"intrinsic {self.x.name}: inline assembly takes no constants; write them in the text")
+                raise SemanticsError(
+                    f"intrinsic {self.x.name}: inline assembly takes no constants; write them in the text"
+                )
             name, part = owner
             if name in tied and part < len(slots[name]):
                 constraints.append(str(slots[name][part]))
@@ -206,7 +212,9 @@ class _Emitter:
 
         def renamed(match: re.Match[str]) -> str:
             if match[1] not in bound:
-                raise SemanticsError(f"intrinsic {self.x.name}: the ir uses %{match[1]} before it is assigned")
+                raise SemanticsError(
+                    f"intrinsic {self.x.name}: the ir uses %{match[1]} before it is assigned"
+                )
             return bound[match[1]]
 
         for line in filter(None, map(str.strip, self.form["ir"].splitlines())):
@@ -221,7 +229,7 @@ class _Emitter:
 
 def _typed(constant: str) -> tuple[str, str]:
     """`i32 0` or `<16 x i8> zeroinitializer` as (type, value)."""
-    found = re.match(r"(<[^>]*>|\S+(?: addrspace\(\d+\))?) (.*)$", constant, re.S)
+    found = re.match(r"(<[^>]*>|\S+(?: addrspace\(\d+\))?) (.*)$", constant, re.DOTALL)
     assert found is not None
     return found[1], found[2]
 

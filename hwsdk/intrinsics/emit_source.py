@@ -1,7 +1,7 @@
 """C-family text for one use of an intrinsic, and calls of library symbols.
 
-Design choice: the text is the description's template with names filled in; braces around anything but a plain word stand
-for themselves, so a template may hold blocks of the language.
+Design choice: the text is the description's template with names filled in; braces around anything but a plain
+word stand for themselves, so a template may hold blocks of the language.
 """
 
 from __future__ import annotations

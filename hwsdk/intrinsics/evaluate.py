@@ -1,8 +1,9 @@
 """Executes semantics: a typed program becomes NumPy closures once and is then called on logical tensors.
 
-Design choice: each statement has its own small set of axes (the dims that it uses); a plainly indexed operand enters as
-a transposed view of them, so no index grid is built unless an index is a real expression.  Sums of products go to
-matrix multiplication (`products`).  What a false condition guards is never touched, as on the machine.
+Design choice: each statement has its own small set of axes (the dims that it uses); a plainly indexed operand
+enters as a transposed view of them, so no index grid is built unless an index is a real expression.  Sums of
+products go to matrix multiplication (`products`).  What a false condition guards is never touched, as on the
+machine.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Evaluator:
 
     def __init__(self, signature: Signature, rounding: str = "each", denormals: str = "keep") -> None:
         self.signature = signature
-        compiled = [_StatementCompiler(signature, s, rounding, denormals == "flush") for s in signature.program]
+        compiled = [
+            _StatementCompiler(signature, s, rounding, denormals == "flush") for s in signature.program
+        ]
         self._steps = [c.step() for c in compiled]
 
     def run(self, arrays: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, Array]:
@@ -106,7 +109,9 @@ class _StatementCompiler:
         value = self.value(statement.expr, self.dtype)
         if statement.where is None and self.target_plain:
             return self.plain_step(value)
-        return self.scatter_step(value, self.value(statement.where, "bool") if statement.where is not None else None)
+        return self.scatter_step(
+            value, self.value(statement.where, "bool") if statement.where is not None else None
+        )
 
     def is_plain(self, index: tuple[Expr, ...]) -> bool:
         dims = [i.name for i in index if isinstance(i, Name) and i.name in self.sig.dims]
@@ -137,7 +142,9 @@ class _StatementCompiler:
         def run(frame: Frame) -> None:
             region = self.region(frame, self.target, order)
             old = self.widen(region, self.dtype) if addend is None else addend(frame, None)
-            region[...] = fused(left(frame, None), right(frame, None), old, self.dtype).astype(store, copy=False)
+            region[...] = fused(left(frame, None), right(frame, None), old, self.dtype).astype(
+                store, copy=False
+            )
 
         return run
 
@@ -150,7 +157,9 @@ class _StatementCompiler:
             value = product.compute(factors[0], factors[1])
             region = self.region(frame, target, order)
             if product.carry is not None:
-                value = product.add(self.extent_view(frame, product.carry.operand, product.carry.index), value)
+                value = product.add(
+                    self.extent_view(frame, product.carry.operand, product.carry.index), value
+                )
             if self.statement.assign == "+=":
                 value = product.add(region, value)
             region[...] = convert(value, self.dtype).astype(store, copy=False)
@@ -335,7 +344,9 @@ class _StatementCompiler:
         for axis, place in enumerate(places):
             if place.size and (place.min() < 0 or place.max() >= array.shape[axis]):
                 worst = int(place.max() if place.max() >= array.shape[axis] else place.min())
-                raise SemanticsError(f"{name}[] index {worst} is outside 0..{array.shape[axis] - 1} in position {axis}")
+                raise SemanticsError(
+                    f"{name}[] index {worst} is outside 0..{array.shape[axis] - 1} in position {axis}"
+                )
 
     def cast(self, expr: Cast) -> Closure:
         inner = self.operand(expr.x, self.kind(expr.x, "f64"))

@@ -1,7 +1,7 @@
 """Integer expressions: extents over symbols, layouts over coordinates, addresses over scalars.
 
-Design choice: the same function evaluates over Python integers and over NumPy grids, so an extent, a place and a whole
-layout are one piece of code.
+Design choice: the same function evaluates over Python integers and over NumPy grids, so an extent, a place and a
+whole layout are one piece of code.
 """
 
 from __future__ import annotations

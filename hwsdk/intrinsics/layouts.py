@@ -56,21 +56,27 @@ class Places:
     def pack(self, logical: Array, lanes: int | None = None, items: int | None = None) -> Array:
         """Logical tensor -> physical [lanes, items]; replicas are copies, unused places are zero."""
         logical = np.asarray(logical)
-        source = np.broadcast_to(logical.reshape(logical.shape + (1,) * (len(self.axes) - self.rank)), self.item.shape)
+        source = np.broadcast_to(
+            logical.reshape(logical.shape + (1,) * (len(self.axes) - self.rank)), self.item.shape
+        )
         out = np.zeros((lanes or max(1, self.lanes), self.items if items is None else items), logical.dtype)
         out[self.lane, self.item] = source
         return out
 
     def unpack(self, physical: Array) -> Array:
         """Physical [lanes, items] -> logical tensor (the first replica)."""
-        values = physical[self.lane, self.item]
-        return np.asarray(values[(Ellipsis, *((0,) * (len(self.axes) - self.rank)))])
+        values = np.asarray(physical[self.lane, self.item])
+        return (
+            values.reshape(*values.shape[: self.rank], -1)[..., 0] if len(self.axes) > self.rank else values
+        )
 
 
 class Layout:
     """`lane = EXPR; item = EXPR` over `coords`; other names are replicating dims or scalar operands (strides)."""
 
-    def __init__(self, text: str, coords: tuple[str, ...], dims: Mapping[str, Any], scalars: frozenset[str]) -> None:
+    def __init__(
+        self, text: str, coords: tuple[str, ...], dims: Mapping[str, Any], scalars: frozenset[str]
+    ) -> None:
         self.text, self.coords = text, coords
         self.lane_expr, self.item_expr = _parts(text)
         used = names(self.item_expr, *(() if self.lane_expr is None else (self.lane_expr,)))
@@ -90,7 +96,9 @@ class Layout:
     def axes(self) -> tuple[str, ...]:
         return self.coords + self.replicas
 
-    def places(self, dims: Mapping[str, int], scalars: Mapping[str, int] | None = None) -> tuple[Array, Array]:
+    def places(
+        self, dims: Mapping[str, int], scalars: Mapping[str, int] | None = None
+    ) -> tuple[Array, Array]:
         """(lane, item) arrays over the coordinates (and replicating dims, last) for these extents and strides."""
         grid = self.grid(dims, scalars)
         return grid.lane, grid.item
@@ -116,14 +124,18 @@ class Layout:
         for coordinate in self.missing:
             if shape[self.axes.index(coordinate)] > 1:
                 raise SemanticsError(
-                    f"the layout does not depend on {coordinate!r}, so elements that differ only in {coordinate} collide"
+                    f"the layout does not depend on {coordinate!r}, so elements that differ only in {coordinate} "
+                    "collide"
                 )
         values: dict[str, Any] = dict(zip(self.scalars, key[len(self.axes) :], strict=True))
         for axis, (name, size) in enumerate(zip(self.axes, shape, strict=True)):
             values[name] = np.arange(size).reshape([size if a == axis else 1 for a in range(len(shape))])
         lane = 0 if self.lane_expr is None else integer(self.lane_expr, values)
         try:
-            arrays = [np.broadcast_to(np.asarray(v, np.int64), shape) for v in (lane, integer(self.item_expr, values))]
+            arrays = [
+                np.broadcast_to(np.asarray(v, np.int64), shape)
+                for v in (lane, integer(self.item_expr, values))
+            ]
         except (OverflowError, ValueError, TypeError):
             raise SemanticsError(f"the layout {self.text!r} is out of range") from None
         return Places(arrays[0], arrays[1], self.axes, len(self.coords))
@@ -173,7 +185,9 @@ def _collect(expr: Expr, coords: set[str], found: dict[str, Expr | int]) -> bool
         case Binary(op="*", x=x, y=y):
             for one, other in ((x, y), (y, x)):
                 if isinstance(one, Name) and one.name in coords and not names(other) & coords:
-                    stride = other.value if isinstance(other, Number) and isinstance(other.value, int) else other
+                    stride = (
+                        other.value if isinstance(other, Number) and isinstance(other.value, int) else other
+                    )
                     return _add(one.name, stride, found)
     return False
 

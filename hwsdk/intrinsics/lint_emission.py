@@ -1,7 +1,8 @@
-"""Lint of bindings: every operand is bound, every binding carries exactly the operand's bits, templates name what exists.
+"""Lint of bindings: every operand is bound, every binding carries exactly the operand's bits, templates name what
+exists.
 
-Design choice: a finding points at the route's form (`emit.llvm`), the smallest thing that surely has a line; what only
-the back end can judge (instruction names, constraints, IR text) is left to `verify`.
+Design choice: a finding points at the route's form (`emit.llvm`), the smallest thing that surely has a line; what
+only the back end can judge (instruction names, constraints, IR text) is left to `verify`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def _argument(x: CompiledIntrinsic, side: str, argument: Argument) -> str | None
         if name not in x.writes:
             return f"result {name!r} is never written by the semantics"
         if not x.in_registers(name) or argument.expr is not None:
-            return f"result {name!r} is not in registers; what is written to a memory goes through its address"
+            return (
+                f"result {name!r} is not in registers; what is written to a memory goes through its address"
+            )
     if argument.expr is not None:
         return _computed(x, argument, argument.expr)
     return _bits(x, argument)
@@ -95,8 +98,14 @@ def _bits(x: CompiledIntrinsic, argument: Argument) -> str | None:
     have, passed = value_bits(x, name), piece.count * piece.bits
     dtype = x.operands[name].dtype
     if name in x.scalars:
-        widens = DTYPES[dtype].kind in "iu" and piece.count == 1 and re.fullmatch(r"i(8|16|32|64)", piece.type)
-        return None if passed == have or widens else f"{name!r} is {dtype}, but {piece.type!r} passes {passed} bits"
+        widens = (
+            DTYPES[dtype].kind in "iu" and piece.count == 1 and re.fullmatch(r"i(8|16|32|64)", piece.type)
+        )
+        return (
+            None
+            if passed == have or widens
+            else f"{name!r} is {dtype}, but {piece.type!r} passes {passed} bits"
+        )
     if passed == have or (x.operands[name].holes and passed >= have):
         return None
     shown = f"{piece.count} x {piece.type}" if piece.count > 1 else piece.type
@@ -115,29 +124,38 @@ def _completeness(
     given: tuple[Argument, ...],
     results: tuple[Argument, ...],
 ) -> Iterator[str]:
-    passed = {a.name for a in given if a.name} | {n for a in given if a.expr is not None for n in names(a.expr)}
+    passed = {a.name for a in given if a.name} | {
+        n for a in given if a.expr is not None for n in names(a.expr)
+    }
     returned = [str(r.name) for r in results]
-    if len(set(returned)) != len(returned):
-        yield "an operand occurs twice in result"
-    needed = [*dict.fromkeys([*x.reads, *x.writes, *(x.scalars if "ir" not in form else ())])]
-    for name in needed:
-        if name not in passed and name not in returned:
-            yield f"operand {name!r} is bound by neither args nor result"
-            return
-    for name in x.writes:
-        if x.in_registers(name) and name not in returned:
-            yield f"operand {name!r} is written in registers but is no result"
-            return
-    for name in x.reads:
-        if name not in passed:
-            yield f"operand {name!r} is read but is not in args"
-            return
+    unbound = _unbound(x, passed, returned, () if "ir" in form else tuple(sorted(x.scalars)))
+    if unbound:
+        yield unbound
+        return
     if "ir" in form:
         yield from _ir(x, form["ir"], passed | set(x.scalars), returned)
     if "asm" in form:
         yield from _asm(x, form, passed, returned, given)
     if route == "llvm" and "call" in form and not re.fullmatch(r"[A-Za-z_$.][\w$.-]*", form["call"]):
         yield f"{form['call']!r} is not the name of a function"
+
+
+def _unbound(
+    x: CompiledIntrinsic, passed: set[str], returned: list[str], scalars: tuple[str, ...]
+) -> str | None:
+    """The first operand that does not get into or out of the instruction."""
+    if len(set(returned)) != len(returned):
+        return "an operand occurs twice in result"
+    for name in dict.fromkeys([*x.reads, *x.writes, *scalars]):
+        if name not in passed and name not in returned:
+            return f"operand {name!r} is bound by neither args nor result"
+    for name in x.writes:
+        if x.in_registers(name) and name not in returned:
+            return f"operand {name!r} is written in registers but is no result"
+    for name in x.reads:
+        if name not in passed:
+            return f"operand {name!r} is read but is not in args"
+    return None
 
 
 def _ir(x: CompiledIntrinsic, text: str, bound: set[str], returned: list[str]) -> Iterator[str]:
@@ -155,12 +173,16 @@ def _ir(x: CompiledIntrinsic, text: str, bound: set[str], returned: list[str]) -
         if assigned:
             known.add(assigned[1])
     for name in returned:
-        if not re.search(rf"^\s*%{name} = ", text, re.M):
+        if not re.search(rf"^\s*%{name} = ", text, re.MULTILINE):
             yield f"result {name!r} is never assigned in the ir"
 
 
 def _asm(
-    x: CompiledIntrinsic, form: Mapping[str, Any], passed: set[str], returned: list[str], given: tuple[Argument, ...]
+    x: CompiledIntrinsic,
+    form: Mapping[str, Any],
+    passed: set[str],
+    returned: list[str],
+    given: tuple[Argument, ...],
 ) -> Iterator[str]:
     if any(a.name is None for a in given):
         yield "inline assembly takes no constants; write them in the text"
@@ -171,7 +193,8 @@ def _asm(
             return
     for name, part in PLACEHOLDER.findall(form["asm"]):
         if name not in pieces:
-            yield f"the template uses {{{name}}}, which is bound by neither args nor result{nearest(name, map(str, pieces))}"
+            known = nearest(name, map(str, pieces))
+            yield f"the template uses {{{name}}}, which is bound by neither args nor result{known}"
             return
         if part and int(part) >= pieces[name]:
             yield f"the template uses {{{name}.{part}}}, but {name!r} has {pieces[name]} pieces"

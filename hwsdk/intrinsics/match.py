@@ -1,8 +1,9 @@
 """Auto-tensorization: where in a loop nest does an intrinsic compute a tile?
 
-Design choice: a block (one statement of the semantics language over tensors) is unified with an intrinsic's semantics as it
-stands.  The intrinsic's dims map to dims of the block; what a tensor does not depend on is found here and not written in
-the description: such an operand needs a load that replicates.  Layout and cost decide among matches later.
+Design choice: a block (one statement of the semantics language over tensors) is unified with an intrinsic's
+semantics as it stands.  The intrinsic's dims map to dims of the block; what a tensor does not depend on is found
+here and not written in the description: such an operand needs a load that replicates.  Layout and cost decide
+among matches later.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Match:
     intrinsic: str
     dims: Mapping[str, str]  # the intrinsic's dim -> the block's dim
     operands: Mapping[str, Expr]  # the intrinsic's operand -> what the block reads (or writes) there
-    replicated: Mapping[str, tuple[str, ...]]  # operand -> its dims on which the block's tensor does not depend
+    replicated: Mapping[
+        str, tuple[str, ...]
+    ]  # operand -> its dims on which the block's tensor does not depend
     needs_zero: bool  # the intrinsic accumulates, the block does not: start from the neutral element
     whole_reduction: bool  # the intrinsic does not accumulate: one use must cover the whole reduction
 
@@ -90,7 +93,11 @@ def nest_of(program: Program, dims: frozenset[str]) -> Nest | str:
         kind, reduced, expr = expr.kind, expr.dims, expr.body
     if any(isinstance(node, Reduce) for node in walk(expr)):
         return "it reduces inside an expression"
-    parallel = tuple(dict.fromkeys(n.name for i in statement.index for n in walk(i) if isinstance(n, Name) and n.name in dims))
+    parallel = tuple(
+        dict.fromkeys(
+            n.name for i in statement.index for n in walk(i) if isinstance(n, Name) and n.name in dims
+        )
+    )
     return Nest(statement.target, statement.index, parallel, reduced, kind, accumulates, carry, expr)
 
 
@@ -103,7 +110,9 @@ def match(target: Target, block: str | Program | Statement, types: Mapping[str, 
     nest = block_nest(block, types)
     found = [m for x in compiled(target).values() for m in match_intrinsic(x, nest, types)]
     size = compiled(target)
-    return sorted(found, key=lambda m: (m.spread, -size[m.intrinsic].ops, m.intrinsic, sorted(m.dims.items())))
+    return sorted(
+        found, key=lambda m: (m.spread, -size[m.intrinsic].ops, m.intrinsic, sorted(m.dims.items()))
+    )
 
 
 def explain(target: Target, block: str | Program | Statement, types: Mapping[str, str]) -> dict[str, str]:
@@ -119,7 +128,10 @@ def block_nest(block: str | Program | Statement, types: Mapping[str, str]) -> Ne
     """The block as a nest; SemanticsError says why it is none."""
     program = parse(block) if isinstance(block, str) else (block,) if isinstance(block, Statement) else block
     for statement in program:
-        for tensor in (statement.target, *(n.operand for e in statement.expressions for n in walk(e) if isinstance(n, Read))):
+        for tensor in (
+            statement.target,
+            *(n.operand for e in statement.expressions for n in walk(e) if isinstance(n, Read)),
+        ):
             if tensor not in types:
                 raise SemanticsError(f"the block uses {tensor!r}, whose dtype is not given")
     dims = frozenset(n for s in program for n in names(*s.expressions) if n not in types)
@@ -179,9 +191,11 @@ def _mismatch(x: CompiledIntrinsic, pattern: Nest, block: Nest, types: Mapping[s
 
 
 # ---------------------------------------------------------------------------------------------------------- unification
-def _unify(x: CompiledIntrinsic, pattern: Expr, block: Expr, binding: dict[str, Expr]) -> Iterator[dict[str, Expr]]:
+def _unify(
+    x: CompiledIntrinsic, pattern: Expr, block: Expr, binding: dict[str, Expr]
+) -> Iterator[dict[str, Expr]]:
     """Operand bindings that make the pattern equal to the block's body."""
-    if isinstance(pattern, Name) and pattern.name in x.scalars or isinstance(pattern, Read):
+    if (isinstance(pattern, Name) and pattern.name in x.scalars) or isinstance(pattern, Read):
         operand = pattern.name if isinstance(pattern, Name) else pattern.operand
         if isinstance(pattern, Read) and not isinstance(block, Read):
             return
@@ -231,7 +245,9 @@ def _type_fits(x: CompiledIntrinsic, operand: str, block: Expr, types: Mapping[s
     return operand in x.scalars  # a constant or a computed scalar is converted on the host side of the use
 
 
-def _mappings(x: CompiledIntrinsic, pattern: Nest, block: Nest, binding: Mapping[str, Expr]) -> Iterator[Match]:
+def _mappings(
+    x: CompiledIntrinsic, pattern: Nest, block: Nest, binding: Mapping[str, Expr]
+) -> Iterator[Match]:
     inner = pattern.parallel
     # an accumulating instruction without its own reduction may take any block dim for its parallel ones only
     for parallel in permutations(block.parallel, len(inner)):

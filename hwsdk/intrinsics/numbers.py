@@ -41,7 +41,11 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def smallest_normal(dtype: str) -> float:
-    return float(ml_dtypes.finfo(storage(dtype)).smallest_normal)
+    return float(_info(dtype).smallest_normal)
+
+
+def _info(dtype: str) -> Any:
+    return ml_dtypes.finfo(storage(dtype))  # type: ignore[no-untyped-call]
 
 
 def wrapped(values: Array, dtype: str) -> Array:
@@ -80,13 +84,15 @@ def _to_float(values: Array, dtype: str, saturate: bool) -> Array:
     if dtype == "tf32":  # f32 with 10 bits of mantissa, to nearest even
         raw = values.astype(np.float32)
         bits = raw.view(np.uint32)
-        short = ((bits + np.uint32(0xFFF) + ((bits >> 13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(np.float32)
+        short = ((bits + np.uint32(0xFFF) + ((bits >> 13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(
+            np.float32
+        )
         return np.where(np.isfinite(raw), short, raw)
     target = storage(dtype)
     if values.dtype == target and not saturate:
         return values
     if saturate:
-        top = float(ml_dtypes.finfo(target).max)
+        top = float(_info(dtype).max)
         wide = values.astype(np.float64)
         values = np.where(np.isnan(wide), wide, np.clip(wide, -top, top))
     if values.dtype == _F64 and target.itemsize <= 2:
@@ -108,7 +114,9 @@ def _odd_f32(values: Array) -> Array:
     bits = near.view(np.int32)
     away = (error > 0) == (near > 0)  # the exact value lies further from zero than `near`
     even = (bits & 1) == 0
-    stepped = np.where(near == 0, np.where(error > 0, 1, np.int32(-2147483647)), np.where(away, bits + 1, bits - 1))
+    stepped = np.where(
+        near == 0, np.where(error > 0, 1, np.int32(-2147483647)), np.where(away, bits + 1, bits - 1)
+    )
     return np.where(inexact & even, stepped.astype(np.int32), bits).view(np.float32)
 
 

@@ -1,7 +1,8 @@
 """Operators, functions and reductions of the semantics language as NumPy calls.
 
-Design choice: an operation is chosen once, when a program is compiled: (name, dtype, exact?) -> a function of arrays that
-already rounds or wraps.  `exact` means that values travel as f64 and are rounded where they are assigned.
+Design choice: an operation is chosen once, when a program is compiled: (name, dtype, exact?) -> a function of
+arrays that already rounds or wraps.  `exact` means that values travel as f64 and are rounded where they are
+assigned.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _REDUCE: dict[str, Any] = {
 
 def _narrow(dtype: str) -> bool:
     """Does an operation on this type need a step after NumPy's (sub-byte integers, tf32)?"""
-    return dtype == "tf32" or is_integer(dtype) and DTYPES[dtype].bits < 8
+    return dtype == "tf32" or (is_integer(dtype) and DTYPES[dtype].bits < 8)
 
 
 def apply_operator(op: str, dtype: str, exact: bool) -> Apply:
@@ -53,12 +54,14 @@ def apply_operator(op: str, dtype: str, exact: bool) -> Apply:
     if op in ("+", "*", "/", "//", "%", "^") and _narrow(dtype) and not (exact and is_float(dtype)):
         fix = convert if is_float(dtype) else wrapped
         return lambda x, y: fix(ufunc(x, y), dtype)
-    return ufunc  # type: ignore[no-any-return]
+    return ufunc
 
 
 def _signed_minus(dtype: str, exact: bool) -> Apply:
     """One argument negates, two subtract."""
-    fix = None if not _narrow(dtype) or exact and is_float(dtype) else convert if is_float(dtype) else wrapped
+    fix = (
+        None if not _narrow(dtype) or (exact and is_float(dtype)) else convert if is_float(dtype) else wrapped
+    )
 
     def apply(x: Array, *rest: Array) -> Array:
         out = np.asarray(np.subtract(x, rest[0]) if rest else np.negative(x))

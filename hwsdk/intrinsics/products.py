@@ -45,10 +45,14 @@ class ProductSum:
         out = np.matmul(left.astype(wide), right.astype(wide))
         if wide is np.float64 and self._integers:
             out = out.astype(np.int64)
-        sizes = dict(zip(_names(self.a), a.shape, strict=True)) | dict(zip(_names(self.b), b.shape, strict=True))
+        sizes = dict(zip(_names(self.a), a.shape, strict=True)) | dict(
+            zip(_names(self.b), b.shape, strict=True)
+        )
         now = (*self.batch, *self.m, *self.n)
         shaped = out.reshape([sizes[d] for d in now])
-        return shaped if now == self.order else shaped.transpose([now.index(d) for d in self.order])
+        return np.asarray(
+            shaped if now == self.order else shaped.transpose([now.index(d) for d in self.order])
+        )
 
     def _matrices(self, a: Array, b: Array) -> Array:
         """The common case without reshaping: two matrices."""
@@ -100,14 +104,24 @@ def find_product_sum(signature: Signature, statement: Statement, rounding: str) 
     if statement.where is not None or statement.assign not in ("=", "+="):
         return None
     expr, carry = statement.expr, None
-    if isinstance(expr, Binary) and expr.op == "+" and isinstance(expr.x, Read) and isinstance(expr.y, Reduce):
+    if (
+        isinstance(expr, Binary)
+        and expr.op == "+"
+        and isinstance(expr.x, Read)
+        and isinstance(expr.y, Reduce)
+    ):
         if expr.x.index != statement.index:
             return None
         carry, expr = expr.x, expr.y
-    if not (isinstance(expr, Reduce) and expr.kind == "sum" and isinstance(expr.body, Binary) and expr.body.op == "*"):
+    if not (
+        isinstance(expr, Reduce)
+        and expr.kind == "sum"
+        and isinstance(expr.body, Binary)
+        and expr.body.op == "*"
+    ):
         return None
     dtype = signature.dtypes[statement.target]
-    if not (is_integer(dtype) or is_float(dtype) and rounding == "free") or dtype == "tf32":
+    if not (is_integer(dtype) or (is_float(dtype) and rounding == "free")) or dtype == "tf32":
         return None
     a, b = _factor(expr.body.x, dtype, signature), _factor(expr.body.y, dtype, signature)
     if a is None or b is None or a.operand in signature.writes or b.operand in signature.writes:
@@ -122,13 +136,24 @@ def _factor(expr: Expr, dtype: str, signature: Signature) -> Read | None:
     if not isinstance(expr, Read) or expr.operand not in signature.plain:
         return None
     own, target = DTYPES[signature.dtypes[expr.operand]], DTYPES[dtype]
-    if own.name == "tf32" or own.kind == "b" or own.bits > target.bits or (own.kind == "f") != (target.kind == "f"):
+    if (
+        own.name == "tf32"
+        or own.kind == "b"
+        or own.bits > target.bits
+        or (own.kind == "f") != (target.kind == "f")
+    ):
         return None
     return expr
 
 
 def _arrange(
-    signature: Signature, statement: Statement, a: Read, b: Read, carry: Read | None, reduced: tuple[str, ...], dtype: str
+    signature: Signature,
+    statement: Statement,
+    a: Read,
+    b: Read,
+    carry: Read | None,
+    reduced: tuple[str, ...],
+    dtype: str,
 ) -> ProductSum | None:
     out = tuple(i.name for i in statement.index or () if isinstance(i, Name))
     in_a, in_b = _names(a), _names(b)

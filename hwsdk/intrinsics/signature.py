@@ -1,7 +1,8 @@
 """Types of a semantics program: which operands it reads and writes, with which coordinates, and what each node is.
 
-Design choice: there is no implicit conversion and no implicit summation.  A mixed operation or a free dim on the right
-is an error that names the cast or the reduction to write, because a silent choice here would become a wrong kernel.
+Design choice: there is no implicit conversion and no implicit summation.  A mixed operation or a free dim on the
+right is an error that names the cast or the reduction to write, because a silent choice here would become a wrong
+kernel.
 """
 
 from __future__ import annotations
@@ -80,7 +81,13 @@ class _Inference:
         scalars: frozenset[str],
         stated: dict[str, tuple[str, ...]],
     ) -> None:
-        self.program, self.dtypes, self.dims, self.scalars, self.stated = program, dtypes, dims, scalars, stated
+        self.program, self.dtypes, self.dims, self.scalars, self.stated = (
+            program,
+            dtypes,
+            dims,
+            scalars,
+            stated,
+        )
         self.types: dict[Expr, str] = {}
         self.found: dict[str, list[tuple[Expr, ...]]] = {}  # operand -> every index list
         self.reads: dict[str, None] = {}
@@ -88,7 +95,9 @@ class _Inference:
 
     def run(self) -> Signature:
         for name in (*self.dims, *self.scalars):
-            if name in self.dtypes and name not in self.scalars or name in self.scalars and name in self.dims:
+            if (name in self.dtypes and name not in self.scalars) or (
+                name in self.scalars and name in self.dims
+            ):
                 raise SemanticsError(f"{name!r} is the name of a dim and of an operand")
         for statement in self.program:
             self.statement(statement)
@@ -112,7 +121,9 @@ class _Inference:
         if name in self.stated:
             for dim in self.stated[name]:
                 if dim not in self.dims:
-                    raise SemanticsError(f"coordinate {dim!r} of {name} is not a dim; dims: {' '.join(self.dims)}")
+                    raise SemanticsError(
+                        f"coordinate {dim!r} of {name} is not a dim; dims: {' '.join(self.dims)}"
+                    )
             return self.stated[name]
         for index in lists:
             if self.is_plain(index):
@@ -125,7 +136,9 @@ class _Inference:
         if index is None:
             raise SemanticsError(f"{target!r} needs an index list; write {target}[...]")
         if target not in self.dtypes or target in self.scalars:
-            raise SemanticsError(f"{target!r} is assigned but is not an operand; operands: {' '.join(self.dtypes)}")
+            raise SemanticsError(
+                f"{target!r} is assigned but is not an operand; operands: {' '.join(self.dtypes)}"
+            )
         scope = frozenset(n for n in names(*index) if n in self.dims)
         self.index(target, index, scope)
         want = self.dtypes[target]
@@ -174,25 +187,29 @@ class _Inference:
                 return dtype
             case Reduce():
                 return self.reduce(expr, scope)
-            case Call(function="select", args=(condition, x, y)):
-                kind = self.value(condition, scope)
-                if kind != "bool":
-                    raise SemanticsError(f"select() needs a bool condition, not {kind}")
-                return self.same((x, y), "select()", scope, indexing)
-            case Call(function=function, args=args):
-                return self.function(function, self.same(args, f"{function}()", scope, indexing))
-            case Unary(op="not", x=x):
-                return self.logical("not", (x,), scope)
-            case Binary(op=("and" | "or") as op, x=x, y=y):
-                return self.logical(op, (x, y), scope)
-            case Unary(x=x):
-                kind = self.value(x, scope, indexing)
-                if kind == "bool":
-                    raise SemanticsError("'-' needs numbers, not bool")
-                return kind
-            case Binary(op=op, x=x, y=y):
-                return self.binary(op, self.same((x, y), repr(op), scope, indexing))
+            case Call():
+                return self.call(expr, scope, indexing)
+            case Unary(op="not") | Binary(op="and" | "or"):
+                return self.logical(expr.op, expr.children, scope)
+            case Unary() | Binary():
+                return self.arithmetic(expr, scope, indexing)
         raise SemanticsError(f"unknown expression {expr}")
+
+    def call(self, expr: Call, scope: frozenset[str], indexing: str | None) -> str:
+        if expr.function != "select":
+            return self.function(expr.function, self.same(expr.args, f"{expr.function}()", scope, indexing))
+        kind = self.value(expr.args[0], scope)
+        if kind != "bool":
+            raise SemanticsError(f"select() needs a bool condition, not {kind}")
+        return self.same(expr.args[1:], "select()", scope, indexing)
+
+    def arithmetic(self, expr: Unary | Binary, scope: frozenset[str], indexing: str | None) -> str:
+        if isinstance(expr, Binary):
+            return self.binary(expr.op, self.same(expr.children, repr(expr.op), scope, indexing))
+        kind = self.value(expr.x, scope, indexing)
+        if kind == "bool":
+            raise SemanticsError("'-' needs numbers, not bool")
+        return kind
 
     def name(self, name: str, scope: frozenset[str], indexing: str | None) -> str:
         if name in self.scalars:
@@ -201,10 +218,16 @@ class _Inference:
             return INDEX
         if indexing is not None:
             hint = f"; wrap it in sum[{name}](...)" if name in self.dims else ""
-            raise SemanticsError(f"{name!r} in {indexing}[] is neither a dim of the left side nor reduced{hint}")
+            raise SemanticsError(
+                f"{name!r} in {indexing}[] is neither a dim of the left side nor reduced{hint}"
+            )
         if name in self.dims:
-            raise SemanticsError(f"{name!r} is neither a dim of the left side nor reduced; wrap it in sum[{name}](...)")
-        raise SemanticsError(f"unknown name {name!r} (operands are read with [...]; dims: {' '.join(self.dims)})")
+            raise SemanticsError(
+                f"{name!r} is neither a dim of the left side nor reduced; wrap it in sum[{name}](...)"
+            )
+        raise SemanticsError(
+            f"unknown name {name!r} (operands are read with [...]; dims: {' '.join(self.dims)})"
+        )
 
     def read(self, operand: str, index: tuple[Expr, ...], scope: frozenset[str], indexing: str | None) -> str:
         if operand not in self.dtypes or operand in self.scalars:
@@ -287,7 +310,9 @@ def check_condition(expr: Expr, dims: Iterable[str], scalars: Mapping[str, str])
     """A condition over dims and scalar operands (name -> dtype) must be bool; SemanticsError if it is not."""
     known = [*dims, *scalars]
     for name in sorted(names(expr) - set(known)):
-        raise SemanticsError(f"{name!r} is neither a dim nor a scalar operand{nearest(name, known) if known else ''}")
+        raise SemanticsError(
+            f"{name!r} is neither a dim nor a scalar operand{nearest(name, known) if known else ''}"
+        )
     inference = _Inference((), dict(scalars), tuple(dims), frozenset(scalars), {})
     kind = inference.value(expr, frozenset(dims))
     if kind != "bool":

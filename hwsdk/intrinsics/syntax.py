@@ -6,8 +6,9 @@
     primary   = NUMBER | inf | nan | NAME | NAME "[" exprs "]" | "(" expr ")" | REDUCE "[" names "]" "(" expr ")"
               | DTYPE { "." MODIFIER } "(" expr ")" | FUNCTION "(" exprs ")"
 
-Design choice: one tree and one parser serve the meaning of an instruction, the layout of an operand, the extent of a dim
-and the condition of a library call.  Nothing is ever handed to Python's `eval`; size and depth are bounded.
+Design choice: one tree and one parser serve the meaning of an instruction, the layout of an operand, the extent
+of a dim and the condition of a library call.  Nothing is ever handed to Python's `eval`; size and depth are
+bounded.
 """
 
 from __future__ import annotations
@@ -15,18 +16,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import TargetError, nearest
 
 FUNCTIONS = {
-    "max": 2, "min": 2, "select": 3, "abs": 1, "exp": 1, "exp2": 1, "log": 1, "log2": 1, "sqrt": 1, "rsqrt": 1, "rcp": 1,
-    "tanh": 1, "erf": 1, "sin": 1, "cos": 1, "floor": 1, "ceil": 1, "round": 1,
+    "max": 2, "min": 2, "select": 3, "abs": 1, "exp": 1, "exp2": 1, "log": 1, "log2": 1, "sqrt": 1, "rsqrt": 1,
+    "rcp": 1, "tanh": 1, "erf": 1, "sin": 1, "cos": 1, "floor": 1, "ceil": 1, "round": 1,
 }  # fmt: skip
 REDUCTIONS = ("sum", "max", "min", "any", "all")
 MODIFIERS = ("sat", "rne", "rtz", "floor", "ceil")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
-LEVELS: tuple[tuple[str, ...], ...] = (("or",), ("and",), COMPARISONS, ("^",), ("+", "-"), ("*", "/", "//", "%"))
+LEVELS: tuple[tuple[str, ...], ...] = (
+    ("or",),
+    ("and",),
+    COMPARISONS,
+    ("^",),
+    ("+", "-"),
+    ("*", "/", "//", "%"),
+)
 MAX_DEPTH = 64
 MAX_INTEGER = (1 << 63) - 1
 
@@ -189,14 +198,17 @@ class _Parser:
         position, text = 0, self.text.rstrip()
         while position < len(text):
             found = _TOKEN.match(text, position)
-            if not found or found.lastgroup is None:
-                self.fail(f"unexpected character {text[position:].strip()[0]!r}")
+            if found is None or found.lastgroup is None:
+                raise self.error(f"unexpected character {text[position:].strip()[0]!r}")
             self.tokens.append((found.lastgroup, found[found.lastgroup]))
             position = found.end()
 
-    def fail(self, message: str) -> None:
+    def error(self, message: str) -> SemanticsError:
         shown = self.text if len(self.text) <= 120 else self.text[:120] + "..."
-        raise SemanticsError(f"{message} in {shown!r}")
+        return SemanticsError(f"{message} in {shown!r}")
+
+    def fail(self, message: str) -> NoReturn:
+        raise self.error(message)
 
     def peek(self) -> str | None:
         return self.tokens[self.at][1] if self.at < len(self.tokens) else None

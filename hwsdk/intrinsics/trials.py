@@ -1,7 +1,7 @@
 """Trials: random uses of an intrinsic with the operands' bytes before and the right answer after.
 
-Design choice: a trial knows memory images only, so the same trial runs through a just-in-time compiler, a C compiler, an
-emulator or a device; who runs it hands bytes back and gets a sentence if they are wrong.
+Design choice: a trial knows memory images only, so the same trial runs through a just-in-time compiler, a C
+compiler, an emulator or a device; who runs it hands bytes back and gets a sentence if they are wrong.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def random_values(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) 
         values = rng.integers(low, high, shape, dtype=wide, endpoint=True)
         extremes = rng.choice(np.array([low, high, 0], wide), shape)
         return np.where(rng.random(shape) < 0.2, extremes, values).astype(storage(dtype))
-    values = rng.standard_normal(shape) * np.exp2(rng.integers(-6, 6, shape))
-    if dtype in ("f8e8m0",):
+    floats = rng.standard_normal(shape) * np.exp2(rng.integers(-6, 6, shape))
+    if dtype == "f8e8m0":
         return convert(np.exp2(rng.integers(-6, 6, shape).astype(np.float64)), dtype)
     tiny = smallest_normal(dtype)
     special = [0.0, -0.0, tiny / 2, -tiny / 4, tiny, 1.0, -1.0, np.inf, -np.inf, np.nan]
     chosen = rng.choice(special if dtype in _EPSILON else special[:7], shape)
-    return convert(np.where(rng.random(shape) < 0.1, chosen, values), dtype)
+    return convert(np.where(rng.random(shape) < 0.1, chosen, floats), dtype)
 
 
 def mask_operand(x: CompiledIntrinsic) -> str | None:
@@ -130,7 +130,7 @@ def make_trial(
     prefix: int | None = None,
 ) -> Trial:
     """A random use.  `prefix`: the mask is true for that many leading elements and memory ends there."""
-    sizes = x.sizes(symbols or {name: 1 for name in x.target.symbols})
+    sizes = x.sizes(symbols or dict.fromkeys(x.target.symbols, 1))
     full = {d: min(e, 64) if d in x.runtime_dims else e for d, e in sizes.items()}
     dims = {d: _runtime(x, d, e, rng) if d in x.runtime_dims else e for d, e in full.items()}
     trial = Trial(x, dims, {}, {})
@@ -192,8 +192,12 @@ def _only_defined(trial: Trial) -> None:
             if isinstance(node, Cast) and not is_float(node.dtype) and "sat" not in node.modifiers:
                 for read in (n for n in walk(node.x) if isinstance(n, Read)):
                     if is_float(trial.x.operands[read.operand].dtype):
-                        values = np.nan_to_num(np.asarray(trial.logical[read.operand], np.float64), posinf=1, neginf=1)
-                        trial.logical[read.operand] = convert(np.clip(values, 0, 7), trial.x.operands[read.operand].dtype)
+                        values = np.nan_to_num(
+                            np.asarray(trial.logical[read.operand], np.float64), posinf=1, neginf=1
+                        )
+                        trial.logical[read.operand] = convert(
+                            np.clip(values, 0, 7), trial.x.operands[read.operand].dtype
+                        )
 
 
 def _guard(trial: Trial, prefix: int) -> None:
@@ -225,6 +229,8 @@ def _bounds(trial: Trial, dims: Mapping[str, int]) -> dict[str, Array]:
     for name in x.writes:
         epsilon = _EPSILON.get(x.operands[name].dtype, 0.0)
         with np.errstate(all="ignore"):
-            big = np.maximum(np.abs(size[name].astype(np.float64)), np.abs(trial.expected[name].astype(np.float64)))
+            big = np.maximum(
+                np.abs(size[name].astype(np.float64)), np.abs(trial.expected[name].astype(np.float64))
+            )
             out[name] = (max(reduced, default=1) + 2) * epsilon * big + 1e-30
     return out

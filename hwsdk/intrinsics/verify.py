@@ -1,7 +1,7 @@
 """Bindings put to the test: compiled by LLVM from the description alone and run against their own semantics.
 
-Design choice: LLVM works in a process of its own, because it aborts on an instruction that it cannot select; a batch that
-dies is cut in halves until the culprit stands alone.
+Design choice: LLVM works in a process of its own, because it aborts on an instruction that it cannot select; a
+batch that dies is cut in halves until the culprit stands alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ Verdicts = dict[str, str | None]
 Batch = Callable[[Target, tuple[str, ...], int, int], Verdicts]
 
 
-def verify_native(target: Target, names: Iterable[str] | None = None, rounds: int = 100, seed: int = 0) -> Verdicts:
+def verify_native(
+    target: Target, names: Iterable[str] | None = None, rounds: int = 100, seed: int = 0
+) -> Verdicts:
     """Run each llvm binding on this machine: name -> what is wrong, None when all rounds were right.
 
     The target must be one that this machine can execute (loaded with detection).  Random operands include infinities,
@@ -66,7 +68,9 @@ def _emitted(target: Target, names: Iterable[str] | None) -> tuple[str, ...]:
     chosen = []
     for name, x in compiled(target).items():
         opaque = opaque_types(x)
-        alone = not any(x.in_registers(o) and x.memory(o).opaque in opaque for o in x.tensors) if opaque else True
+        alone = (
+            not any(x.in_registers(o) and x.memory(o).opaque in opaque for o in x.tensors) if opaque else True
+        )
         if "llvm" in x.spec.emit and alone:
             chosen.append(name)
     return tuple(chosen if names is None else [n for n in names if n in chosen])
@@ -83,10 +87,12 @@ def _isolated(batch: Batch, target: Target, names: tuple[str, ...], rounds: int,
         if len(names) == 1:
             return {names[0]: "the code generator ended the process (an instruction that it cannot select?)"}
     half = len(names) // 2
-    return _isolated(batch, target, names[:half], rounds, seed) | _isolated(batch, target, names[half:], rounds, seed)
+    return _isolated(batch, target, names[:half], rounds, seed) | _isolated(
+        batch, target, names[half:], rounds, seed
+    )
 
 
-# ------------------------------------------------------------------------------------------------- in the worker process
+# ---------------------------------------------------------------------------- in the worker process
 def _llvm(target: Target) -> LlvmCodegen:
     if target.codegen.llvm is None:
         raise SemanticsError(f"target {target.name} has no codegen.llvm block")
@@ -102,7 +108,9 @@ def _machine(target: Target, **options: Any) -> Any:
     codegen = _llvm(target)
     features = ",".join("+" + f for f in codegen.features)
     triple = llvm.Target.from_triple(codegen.triple)
-    return triple.create_target_machine(cpu=codegen.cpu, features=features, opt=2, abiname=codegen.abi, **options)
+    return triple.create_target_machine(
+        cpu=codegen.cpu, features=features, opt=2, abiname=codegen.abi, **options
+    )
 
 
 def _target_batch(said: str, target: Target, names: tuple[str, ...], rounds: int, seed: int) -> Verdicts:
@@ -113,7 +121,9 @@ def _target_batch(said: str, target: Target, names: tuple[str, ...], rounds: int
         os.dup2(warnings.fileno(), 2)
         try:
             machine = _machine(target)
-            machine.emit_assembly(_module(target, machine, "nothing", "define void @nothing() {\n  ret void\n}\n"))
+            machine.emit_assembly(
+                _module(target, machine, "nothing", "define void @nothing() {\n  ret void\n}\n")
+            )
         except RuntimeError as error:
             return {names[0]: " ".join(str(error).split())}
         finally:

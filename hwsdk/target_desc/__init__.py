@@ -14,4 +14,13 @@ from hwsdk.target_desc.loading import load_target, resolve
 from hwsdk.target_desc.model import Target
 from hwsdk.target_desc.roots import Entry, find_roots, list_targets
 
-__all__ = ["Description", "Entry", "Target", "find_roots", "list_targets", "load_target", "read_description", "resolve"]
+__all__ = [
+    "Description",
+    "Entry",
+    "Target",
+    "find_roots",
+    "list_targets",
+    "load_target",
+    "read_description",
+    "resolve",
+]

@@ -46,7 +46,9 @@ _WHOLE = {
 }  # fmt: skip
 
 
-def build_target(merged: Merged, features: Iterable[str] = (), extra_origins: Mapping[str, Origin] | None = None) -> Target:
+def build_target(
+    merged: Merged, features: Iterable[str] = (), extra_origins: Mapping[str, Origin] | None = None
+) -> Target:
     """The model of a description that has passed the schema; `features` are optional ones to turn on."""
     data = merged.data
     optional = [f for f in data.get("optional_features", []) if f not in data.get("features", [])]
@@ -116,7 +118,11 @@ def _value(key: str, value: Any) -> Any:
         return number(value) if "value" in value else frozen(value)
     if isinstance(value, list):
         return frozen(value)
-    if isinstance(value, int) and not isinstance(value, bool) and key in ("address_space", "max_argument_bytes"):
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and key in ("address_space", "max_argument_bytes")
+    ):
         return value
     if isinstance(value, str) and key in _NUMBERS:
         return number(value)

@@ -34,10 +34,12 @@ class Description:
     def place(self, *path: str) -> Place:
         """The line where `path` was written: block, entry name, field ...; as deep as the path exists."""
         value: Any = self.data
-        place = value.place
+        place: Place = value.place
         for word in path:
             if isinstance(value, Seq):
-                index = next((i for i, v in enumerate(value) if isinstance(v, Map) and v.get("name") == word), None)
+                index = next(
+                    (i for i, v in enumerate(value) if isinstance(v, Map) and v.get("name") == word), None
+                )
                 if index is None:
                     return place
                 place, value = value.items_at[index], value[index]

@@ -124,7 +124,7 @@ def _clock(info: str, name: str) -> float | None:
     stated = re.search(r"@ *([0-9.]+) *GHz", info)
     if stated:
         return float(stated[1])
-    mhz = re.search(r"^cpu MHz\s*: *([0-9.]+)", info, re.M)
+    mhz = re.search(r"^cpu MHz\s*: *([0-9.]+)", info, re.MULTILINE)
     return round(float(mhz[1]) / 1000 / 0.05) * 0.05 if mhz else None
 
 

@@ -1,7 +1,7 @@
 """Structural lint: everything that can be wrong with a well-formed description without understanding its semantics.
 
-Design choice: each rule is a small generator over one block that yields (path, sentence); the path finds the line.  All
-findings are reported at once, one per line of the file.
+Design choice: each rule is a small generator over one block that yields (path, sentence); the path finds the
+line.  All findings are reported at once, one per line of the file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,18 @@ def structural_problems(description: Description) -> list[Problem]:
 def structural_findings(description: Description) -> list[Finding]:
     """(path, sentence) of each problem, for who goes on checking where there is none."""
     names = _Names(description.data)
-    rules = (_blocks, _levels, _memories, _units, _syncs, _dtypes, _intrinsics, _codegen, _detect, _conformance)
+    rules = (
+        _blocks,
+        _levels,
+        _memories,
+        _units,
+        _syncs,
+        _dtypes,
+        _intrinsics,
+        _codegen,
+        _detect,
+        _conformance,
+    )
     return [finding for rule in rules for finding in rule(description, names)]
 
 
@@ -90,7 +101,10 @@ def _levels(description: Description, names: _Names) -> Iterator[Finding]:
         path = ("execution", name)
         if ("count" in level) == ("max" in level):
             problem = "both" if "count" in level else "neither"
-            yield path, f"level {name!r} states {problem} of 'count' (hardware) and 'max' (chosen by the program)"
+            yield (
+                path,
+                f"level {name!r} states {problem} of 'count' (hardware) and 'max' (chosen by the program)",
+            )
         for key in ("count", "max", "resident", "clock_ghz"):
             if number(level.get(key)) == 0:
                 yield (*path, key), f"{key} of level {name!r} is 0"
@@ -130,14 +144,20 @@ def _memory_sizes(path: tuple[str, ...], memory: Mapping[str, Any], names: _Name
     outer = names.memories.get(memory.get("shares", ""))
     room = number(outer.get("size_bytes")) if outer else None
     if size is not None and room is not None and size > room:
-        yield (*path, "size_bytes"), f"{size:g} bytes cannot be carved out of {memory['shares']!r}, which has {room:g}"
+        yield (
+            (*path, "size_bytes"),
+            f"{size:g} bytes cannot be carved out of {memory['shares']!r}, which has {room:g}",
+        )
 
 
 def _pools(path: tuple[str, ...], memory: Mapping[str, Any], names: _Names) -> Iterator[Finding]:
     size = number(memory.get("size_bytes"))
     for level, pool in memory.get("pool_bytes_per", {}).items():
         if level not in names.levels:
-            yield (*path, "pool_bytes_per"), f"execution level {level!r} is not defined{nearest(level, names.levels)}"
+            yield (
+                (*path, "pool_bytes_per"),
+                f"execution level {level!r} is not defined{nearest(level, names.levels)}",
+            )
         bytes_of_pool = number(pool)
         if size is not None and bytes_of_pool is not None and bytes_of_pool < size:
             yield (
@@ -150,9 +170,9 @@ def _said_twice(
     description: Description, path: tuple[str, ...], memory: Mapping[str, Any], one: str, other: str
 ) -> Iterator[Finding]:
     """The same figure in two units; an inherited one may be replaced by the other."""
-    if one in memory and other in memory:
-        if description.place(*path, one).file == description.place(*path, other).file:
-            yield (*path, other), f"{other} says again what {one} says; keep one"
+    both = one in memory and other in memory
+    if both and description.place(*path, one).file == description.place(*path, other).file:
+        yield (*path, other), f"{other} says again what {one} says; keep one"
 
 
 def _units(description: Description, names: _Names) -> Iterator[Finding]:
@@ -247,7 +267,10 @@ def _codegen(description: Description, names: _Names) -> Iterator[Finding]:
         return
     place = description.place("codegen", "llvm", "support")
     if Path(support).name != support or "\0" in support:
-        yield ("codegen", "llvm", "support"), f"support is the name of a file beside the description, not {support!r}"
+        yield (
+            ("codegen", "llvm", "support"),
+            f"support is the name of a file beside the description, not {support!r}",
+        )
     elif not (Path(place.file).parent / support).is_file():
         yield ("codegen", "llvm", "support"), f"there is no file {support} beside {Path(place.file).name}"
 

@@ -70,7 +70,10 @@ def _refuse_twice(data: Map) -> None:
         for entry, place in zip(entries, entries.items_at, strict=True) if isinstance(entries, Seq) else ():
             name = entry.get("name") if isinstance(entry, Map) else None
             if isinstance(name, str) and name in seen:
-                _fail(entry.at("name"), f"the name {name!r} is already taken by the entry on line {seen[name].line}")
+                _fail(
+                    entry.at("name"),
+                    f"the name {name!r} is already taken by the entry on line {seen[name].line}",
+                )
             if isinstance(name, str):
                 seen[name] = place
 
@@ -117,13 +120,7 @@ def expand_each(data: Map) -> Map:
 
 def _fill(value: Any, parameters: Map, place: Place, top: bool = False) -> Any:
     if isinstance(value, str):
-        for name in _PARAMETER.findall(value):
-            if name not in parameters:
-                _fail(place, f"${{{name}}} is not a parameter of 'each'{nearest(name, parameters)}")
-        whole = _PARAMETER.fullmatch(value)
-        if whole:  # the parameter itself, so that a number stays a number
-            return parameters[whole[1]]
-        return _PARAMETER.sub(lambda m: str(parameters[m[1]]), value)
+        return _filled_text(value, parameters, place)
     if isinstance(value, Map):
         out = Map(value.place)
         for key, item in value.items():
@@ -139,6 +136,16 @@ def _fill(value: Any, parameters: Map, place: Place, top: bool = False) -> Any:
             items.add(_fill(item, parameters, at), at)
         return items
     return value
+
+
+def _filled_text(text: str, parameters: Map, place: Place) -> Any:
+    for name in _PARAMETER.findall(text):
+        if name not in parameters:
+            _fail(place, f"${{{name}}} is not a parameter of 'each'{nearest(name, parameters)}")
+    whole = _PARAMETER.fullmatch(text)
+    if whole:  # the parameter itself, so that a number stays a number
+        return parameters[whole[1]]
+    return _PARAMETER.sub(lambda m: str(parameters[m[1]]), text)
 
 
 # ------------------------------------------------------------------------------------------------------------ extends

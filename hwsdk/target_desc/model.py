@@ -1,15 +1,15 @@
 """The frozen model of a target description: what every later room reads instead of YAML.
 
-Design choice: plain frozen dataclasses with plain numbers (units in the attribute names, `None` = unknown); where each
-number came from stays beside it in `Target.origins`, keyed by the field's path (`memory.l2.size_bytes`), so that a
-schedule can name the field behind each decision without the numbers being wrapped.
+Design choice: plain frozen dataclasses with plain numbers (units in the attribute names, `None` = unknown); where
+each number came from stays beside it in `Target.origins`, keyed by the field's path (`memory.l2.size_bytes`), so
+that a schedule can name the field behind each decision without the numbers being wrapped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from hwsdk.errors import TargetError, nearest
 
@@ -202,6 +202,9 @@ class Sync:
     emit: Mapping[str, str] = EMPTY
 
 
+_Entry = TypeVar("_Entry", Level, Memory, Unit)
+
+
 @dataclass(frozen=True)
 class DTypeSupport:
     """use: native (plain arithmetic is emitted), storage (moved and converted only) or none."""
@@ -221,7 +224,9 @@ class LlvmCodegen:
     output: str = "object"
     link: tuple[tuple[str, ...], ...] = ()
     kernel: Mapping[str, Any] = EMPTY
-    support: str | None = None  # LLVM text beside the description, compiled into every artifact (thread pool ...)
+    support: str | None = (
+        None  # LLVM text beside the description, compiled into every artifact (thread pool ...)
+    )
 
 
 @dataclass(frozen=True)
@@ -304,13 +309,13 @@ class Target:
     digest: str = ""  # SHA-256 of the merged description after detection: part of every cache key
 
     def memory(self, name: str) -> Memory:
-        return self._named(self.memories, name, "memory")
+        return _named(self, self.memories, name, "memory")
 
     def level(self, name: str) -> Level:
-        return self._named(self.levels, name, "execution level")
+        return _named(self, self.levels, name, "execution level")
 
     def unit(self, name: str) -> Unit:
-        return self._named(self.units, name, "unit")
+        return _named(self, self.units, name, "unit")
 
     def intrinsic(self, name: str) -> Intrinsic:
         if name not in self.intrinsics:
@@ -323,7 +328,7 @@ class Target:
         return support is not None and support.use == "native"
 
     def workers(self) -> int:
-        """Instances of the level that owns the innermost shared-nothing memory: the cores that run tiles side by side."""
+        """Instances of the innermost hardware level: the cores that run tiles side by side."""
         total = 1
         for level in self.levels:
             if level.count is None:
@@ -331,8 +336,9 @@ class Target:
             total *= level.count
         return total
 
-    def _named(self, items: tuple[Any, ...], name: str, what: str) -> Any:
-        for item in items:
-            if item.name == name:
-                return item
-        raise TargetError(f"target {self.name} has no {what} {name!r}{nearest(name, [i.name for i in items])}")
+
+def _named(target: Target, items: tuple[_Entry, ...], name: str, what: str) -> _Entry:
+    for item in items:
+        if item.name == name:
+            return item
+    raise TargetError(f"target {target.name} has no {what} {name!r}{nearest(name, [i.name for i in items])}")

@@ -1,8 +1,8 @@
 """YAML text to plain data that remembers where each key and item was written.
 
-Design choice: the tree is built from parser events, without recursion and without tags, anchors or merge keys.  What
-is left of YAML is mappings, lists and YAML 1.2 core scalars, and hostile files (deep nesting, alias bombs, object tags)
-end in one error like any other mistake.
+Design choice: the tree is built from parser events, without recursion and without tags, anchors or merge keys.
+What is left of YAML is mappings, lists and YAML 1.2 core scalars, and hostile files (deep nesting, alias bombs,
+object tags) end in one error like any other mistake.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from hwsdk.errors import DescriptionError, Problem
 
 MAX_FILE_BYTES = 4 << 20
 MAX_DEPTH = 32
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is ten times faster where it exists
+_LOADER: Any = getattr(
+    yaml, "CSafeLoader", yaml.SafeLoader
+)  # the C parser is ten times faster where it exists
 
 _INTEGER = re.compile(r"[-+]?[0-9]+$")
 _HEX = re.compile(r"0x[0-9a-fA-F]+$")
@@ -103,7 +105,9 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise DescriptionError([Problem(str(path), 1, f"cannot read: {error.strerror}")]) from None
     except UnicodeDecodeError as error:
-        raise DescriptionError([Problem(str(path), 1, f"not YAML: not UTF-8 at byte {error.start}")]) from None
+        raise DescriptionError(
+            [Problem(str(path), 1, f"not YAML: not UTF-8 at byte {error.start}")]
+        ) from None
     except ValueError as error:  # a NUL byte in the path
         raise DescriptionError([Problem(str(path), 1, f"cannot read: {error}")]) from None
 
@@ -115,7 +119,9 @@ class _Builder:
         self.file = file
         self.root: Any = None
         self.documents = 0
-        self.stack: list[tuple[Map | Seq, str | None, Place | None]] = []  # container, pending key and its place
+        self.stack: list[
+            tuple[Map | Seq, str | None, Place | None]
+        ] = []  # container, pending key and its place
 
     def take(self, event: Any) -> None:
         place = Place(self.file, event.start_mark.line + 1)
@@ -124,7 +130,9 @@ class _Builder:
             if self.documents > 1:
                 self.fail(place, "one file holds one description; remove the second document")
         elif isinstance(event, yaml.AliasEvent):
-            self.fail(place, f"aliases are not used here (*{event.anchor}): write 'each' or 'extends' instead")
+            self.fail(
+                place, f"aliases are not used here (*{event.anchor}): write 'each' or 'extends' instead"
+            )
         elif isinstance(event, yaml.NodeEvent):
             self.refuse_tags(event, place)
             self.node(event, place)
@@ -134,7 +142,9 @@ class _Builder:
 
     def refuse_tags(self, event: Any, place: Place) -> None:
         if event.anchor is not None:
-            self.fail(place, f"anchors are not used here (&{event.anchor}): write 'each' or 'extends' instead")
+            self.fail(
+                place, f"anchors are not used here (&{event.anchor}): write 'each' or 'extends' instead"
+            )
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
             self.fail(place, f"tags are not used here ({tag})")
@@ -147,7 +157,9 @@ class _Builder:
             return
         if len(self.stack) >= MAX_DEPTH:
             self.fail(place, f"nested deeper than {MAX_DEPTH}")
-        self.stack.append((Map(place) if isinstance(event, yaml.MappingStartEvent) else Seq(place), None, None))
+        self.stack.append(
+            (Map(place) if isinstance(event, yaml.MappingStartEvent) else Seq(place), None, None)
+        )
 
     def expects_key(self) -> bool:
         return bool(self.stack) and isinstance(self.stack[-1][0], Map) and self.stack[-1][1] is None
@@ -187,7 +199,9 @@ class _Builder:
             return text
         if len(text) > 40:
             self.fail(place, f"the number {text[:20]}... is out of range")
-        number: int | float = int(text, 16) if _HEX.match(text) else int(text) if _INTEGER.match(text) else float(text)
+        number: int | float = (
+            int(text, 16) if _HEX.match(text) else int(text) if _INTEGER.match(text) else float(text)
+        )
         if not math.isfinite(number):
             self.fail(place, f"the number {text} is out of range")
         return number

@@ -1,7 +1,7 @@
 """Quantities: numbers that know their evidence and how the host may replace them.
 
-Design choice: one walk over the merged tree lists every number with its path and origin; the probes are applied in the
-tree before the model is built, so figures derived from a replaced number follow it.
+Design choice: one walk over the merged tree lists every number with its path and origin; the probes are applied
+in the tree before the model is built, so figures derived from a replaced number follow it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def numbers(merged: Merged) -> Iterator[Found]:
             yield from _walk(merged.data[block], block, (), merged.headers)
 
 
-def _walk(value: Any, path: str, sources: tuple[tuple[str, str], ...], headers: dict[str, str]) -> Iterator[Found]:
+def _walk(
+    value: Any, path: str, sources: tuple[tuple[str, str], ...], headers: dict[str, str]
+) -> Iterator[Found]:
     if isinstance(value, Seq):
         for item in value:
             if isinstance(item, Map) and isinstance(item.get("name"), str):
@@ -65,8 +67,10 @@ def _walk(value: Any, path: str, sources: tuple[tuple[str, str], ...], headers: 
             source = item.get("source") or _source(place, sources, headers)
             origin = Origin(place.file, item.at("value").line, source, item.get("probe", ""))
             yield Found(f"{path}.{key}", value, key, origin)
-        elif isinstance(item, (int, float)) and not isinstance(item, bool) or _rational(item):
-            yield Found(f"{path}.{key}", value, key, Origin(place.file, place.line, _source(place, sources, headers)))
+        elif (isinstance(item, (int, float)) and not isinstance(item, bool)) or _rational(item):
+            yield Found(
+                f"{path}.{key}", value, key, Origin(place.file, place.line, _source(place, sources, headers))
+            )
         else:
             yield from _walk(item, f"{path}.{key}", sources, headers)
 

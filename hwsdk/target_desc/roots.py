@@ -1,7 +1,8 @@
 """Where target descriptions live, and which of them a name means.
 
-Design choice: folders come from three doors (the installed package, entry points of other packages, HWSDK_TARGET_PATH)
-and are searched in the order path, entry points, package, so a vendor's own file wins over a shipped one.
+Design choice: folders come from three doors (the installed package, entry points of other packages,
+HWSDK_TARGET_PATH) and are searched in the order path, entry points, package, so a vendor's own file wins over a
+shipped one.
 """
 
 from __future__ import annotations
@@ -63,16 +64,28 @@ def description_files() -> Iterator[Path]:
 
 def list_targets() -> tuple[Entry, ...]:
     """Every description that can be found by name; a broken file is listed under its file name."""
-    entries: dict[str, Entry] = {}
+    return tuple(entry for entry, _ in _catalogue())
+
+
+def _catalogue() -> list[tuple[Entry, Merged | None]]:
+    """Entries with their merged files, the first of each name."""
+    found: dict[str, tuple[Entry, Merged | None]] = {}
     for path in description_files():
+        merged: Merged | None = None
         try:
-            data = load_merged(path).data
-            name, family = str(data.get("name", path.stem)), data.get("family")
-            entry = Entry(name, path, family if isinstance(family, str) else None, data.get("abstract") is True)
+            merged = load_merged(path)
+            data = merged.data
+            family = data.get("family")
+            entry = Entry(
+                str(data.get("name", path.stem)),
+                path,
+                family if isinstance(family, str) else None,
+                data.get("abstract") is True,
+            )
         except DescriptionError:
             entry = Entry(path.stem, path, None, False)
-        entries.setdefault(entry.name, entry)
-    return tuple(entries.values())
+        found.setdefault(entry.name, (entry, merged))
+    return list(found.values())
 
 
 def find_target(name: str) -> Path:
@@ -93,7 +106,7 @@ def find_target(name: str) -> Path:
 def family_members(family: str) -> list[tuple[Entry, Merged]]:
     """The descriptions of a family that can be compiled for."""
     return [
-        (entry, load_merged(entry.path))
-        for entry in list_targets()
-        if entry.family == family and not entry.abstract
+        (entry, merged)
+        for entry, merged in _catalogue()
+        if merged is not None and entry.family == family and not entry.abstract
     ]

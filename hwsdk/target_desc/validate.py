@@ -108,9 +108,8 @@ def _alternatives(path: list[Any], value: Any, error: Any) -> str:
     if path and path[-1] == "cost":
         return "needs issue_per_cycle and latency_cycles, or (for a library op) of and efficiency"
     if "dims" in path:
-        return "is {}: an extent is a number from 1 to 2147483647, an expression, or {{min, max, multiple}}".format(
-            _shown(value)
-        )
+        extent = "a number from 1 to 2147483647, an expression, or {min, max, multiple}"
+        return f"is {_shown(value)}: an extent is {extent}"
     if "dtypes" in path:
         return f"is {_shown(value)}{nearest(value, ['native', 'storage', 'none'])}"
     if "args" in path:
@@ -120,7 +119,9 @@ def _alternatives(path: list[Any], value: Any, error: Any) -> str:
         return f"is {_shown(value)}: expected a whole number, unknown, or {{value, source, probe}}"
     if title.startswith("share"):
         return f"is {_shown(value)}: expected a number from 0 to 1, or {{value, source}}"
-    return f"is {_shown(value)}: expected a number, a fraction such as 1/8, unknown, or {{value, source, probe}}"
+    return (
+        f"is {_shown(value)}: expected a number, a fraction such as 1/8, unknown, or {{value, source, probe}}"
+    )
 
 
 def _types(names: str | list[str]) -> str:
@@ -128,7 +129,9 @@ def _types(names: str | list[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return _shortened(repr(dict(value) if isinstance(value, Map) else list(value) if isinstance(value, Seq) else value))
+    return _shortened(
+        repr(dict(value) if isinstance(value, Map) else list(value) if isinstance(value, Seq) else value)
+    )
 
 
 def _shortened(text: str) -> str:

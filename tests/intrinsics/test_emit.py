@@ -47,13 +47,18 @@ def test_computed_arguments_and_tied_assembly() -> None:
     (call,) = (line for line in lines if "asm sideeffect" in line)
     assert ",".join(["=f"] * 32) + "," + ",".join(map(str, range(32))) + ",l,l" in call
     assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 { $0, $1" in call
-    assert natural_type(load_target(DATA / "warp_group.yaml", detect=False), "wgmma_m64n64k16_bf16", "acc") == "<32 x float>"
+    assert (
+        natural_type(load_target(DATA / "warp_group.yaml", detect=False), "wgmma_m64n64k16_bf16", "acc")
+        == "<32 x float>"
+    )
     assert out["acc"].startswith("%t")
 
 
 def test_runtime_extents_and_scalable_types() -> None:
     lines, _ = emit("scalable", "load_f32", src="%p", n="%n")
-    assert lines == ["%t0 = call <vscale x 2 x float> @llvm.riscv.vle.nxv2f32.p0.i64(<vscale x 2 x float> poison, ptr %p, i64 %n)"]
+    assert lines == [
+        "%t0 = call <vscale x 2 x float> @llvm.riscv.vle.nxv2f32.p0.i64(<vscale x 2 x float> poison, ptr %p, i64 %n)"
+    ]
 
 
 def test_temporaries_are_renamed_at_each_use() -> None:
@@ -94,16 +99,23 @@ def test_what_is_missing_is_said() -> None:
 @pytest.mark.parametrize(
     ("text", "count", "kind", "bits"),
     [
-        ("i32", 1, "i32", 32), ("4 x i32", 4, "i32", 32), ("<16 x bfloat>", 1, "<16 x bfloat>", 256), ("ptr", 1, "ptr", None),
-        ("2 x <2 x half>", 2, "<2 x half>", 32), ("<vscale x 4 x float>", 1, "<vscale x 4 x float>", 128), ("i1", 1, "i1", 1),
+        ("i32", 1, "i32", 32),
+        ("4 x i32", 4, "i32", 32),
+        ("<16 x bfloat>", 1, "<16 x bfloat>", 256),
+        ("ptr", 1, "ptr", None),
+        ("2 x <2 x half>", 2, "<2 x half>", 32),
+        ("<vscale x 4 x float>", 1, "<vscale x 4 x float>", 128),
+        ("i1", 1, "i1", 1),
     ],
-)  # fmt: skip
+)
 def test_piece_types(text: str, count: int, kind: str, bits: int | None) -> None:
     piece = parse_piece(text)
     assert (piece.count, piece.type, piece.bits) == (count, kind, bits)
 
 
-@pytest.mark.parametrize("text", ["", "i0", "int", "<4 x >", "<4 x i32", "4 x", "4 x ptr", "<0 x i8>", "0 x i32", "[4 x i32]"])
+@pytest.mark.parametrize(
+    "text", ["", "i0", "int", "<4 x >", "<4 x i32", "4 x", "4 x ptr", "<0 x i8>", "0 x i32", "[4 x i32]"]
+)
 def test_what_is_no_type(text: str) -> None:
     with pytest.raises(SemanticsError):
         parse_piece(text)

@@ -33,13 +33,20 @@ def test_strides_are_scalar_operands() -> None:
         found.places({"m": 3, "k": 4})
 
 
-@pytest.mark.parametrize("text", ["item = m % 2", "lane = m; item = 0", "item = m*m", "item = m + 1", "item = m + m"])
+@pytest.mark.parametrize(
+    "text", ["item = m % 2", "lane = m; item = 0", "item = m*m", "item = m + 1", "item = m + m"]
+)
 def test_what_is_not_affine_has_no_strides(text: str) -> None:
     assert layout(text, "m", m=4).coefficients() is None
 
 
 def test_clashes_are_shown() -> None:
-    assert layout("item = m*2 + k", "mk", m=2, k=3).grid({"m": 2, "k": 3}).collision() == ("m=0, k=2", "m=1, k=0", 0, 2)
+    assert layout("item = m*2 + k", "mk", m=2, k=3).grid({"m": 2, "k": 3}).collision() == (
+        "m=0, k=2",
+        "m=1, k=0",
+        0,
+        2,
+    )
     assert layout("item = m*3 + k", "mk", m=2, k=3).grid({"m": 2, "k": 3}).collision() is None
 
 
@@ -83,7 +90,9 @@ def test_scalable_registers() -> None:
 
 
 # -------------------------------------------------------------------------------- fragments, as the manuals state them
-def rows16(lane: int, item: int) -> tuple[int, int]:  # the 16-bit A fragment: group = lane / 4, thread = lane % 4
+def rows16(
+    lane: int, item: int
+) -> tuple[int, int]:  # the 16-bit A fragment: group = lane / 4, thread = lane % 4
     return lane // 4 + (0 if item in (0, 1, 4, 5) else 8), lane % 4 * 2 + (item & 1) + (8 if item >= 4 else 0)
 
 
@@ -96,7 +105,9 @@ def accumulators(lane: int, item: int) -> tuple[int, int]:
 
 
 def rows8(lane: int, item: int) -> tuple[int, int]:
-    return lane // 4 + (0 if item < 4 or 8 <= item < 12 else 8), lane % 4 * 4 + (item & 3) + (16 if item >= 8 else 0)
+    return lane // 4 + (0 if item < 4 or 8 <= item < 12 else 8), lane % 4 * 4 + (item & 3) + (
+        16 if item >= 8 else 0
+    )
 
 
 def columns8(lane: int, item: int) -> tuple[int, int]:
@@ -129,8 +140,12 @@ FRAGMENTS: list[tuple[str, str, str, Callable[[int, int], tuple[int, int]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("file", "name", "operand", "inverse"), FRAGMENTS, ids=lambda v: str(v) if isinstance(v, str) else "")
-def test_fragment_maps(file: str, name: str, operand: str, inverse: Callable[[int, int], tuple[int, int]]) -> None:
+@pytest.mark.parametrize(
+    ("file", "name", "operand", "inverse"), FRAGMENTS, ids=lambda v: str(v) if isinstance(v, str) else ""
+)
+def test_fragment_maps(
+    file: str, name: str, operand: str, inverse: Callable[[int, int], tuple[int, int]]
+) -> None:
     places = compiled(load_target(DATA / f"{file}.yaml", detect=False))[name].sample(operand)
     back = np.array([[inverse(lane, item) for item in range(places.items)] for lane in range(places.lanes)])
     rows, columns = np.indices(places.item.shape)
@@ -160,13 +175,18 @@ def test_a_load_composes_with_the_product_it_feeds() -> None:
     assert address.places({"i": 4, "r": 8, "c": 8})[0].max() == 31
 
 
-@pytest.mark.parametrize("name", ["mma_m16n8k16_f16", "mma_m16n8k16_bf16", "mma_m16n8k8_tf32", "mma_m16n8k32_i8"])
+@pytest.mark.parametrize(
+    "name", ["mma_m16n8k16_f16", "mma_m16n8k16_bf16", "mma_m16n8k8_tf32", "mma_m16n8k32_i8"]
+)
 def test_a_product_through_the_fragments(name: str) -> None:
     """Each tile passes through the maps, the semantics and back; the whole is NumPy's product."""
     x = compiled(load_target(DATA / "warp.yaml", detect=False))[name]
     (m, n, k), (rows, columns, depth) = (x.dims[d] for d in "mnk"), (32, 16, 64)
     types = {o: x.operands[o].dtype for o in "abcd"}
-    a, b = (convert(RNG.integers(-4, 5, shape), types[o]) for o, shape in (("a", (rows, depth)), ("b", (depth, columns))))
+    a, b = (
+        convert(RNG.integers(-4, 5, shape), types[o])
+        for o, shape in (("a", (rows, depth)), ("b", (depth, columns)))
+    )
     c = np.zeros((rows, columns), storage(types["c"]))
     places = {o: x.sample(o) for o in "abcd"}
     for i in range(0, rows, m):

@@ -27,19 +27,59 @@ V4 = ["avx512vnni", "avx512bf16", "avx512fp16", "amx-tile", "amx-int8", "amx-bf1
 
 # block, dtypes, extents, shapes of tensors that are not indexed plainly
 BLOCKS: dict[str, tuple[str, dict[str, str], dict[str, int], dict[str, tuple[int, ...]]]] = {
-    "matmul f32": ("C[i, j] += sum[r](A[i, r] * B[r, j])", {"C": "f32", "A": "f32", "B": "f32"}, {"i": 16, "j": 16, "r": 8}, {}),
-    "matmul f64": ("C[i, j] += sum[r](A[i, r] * B[r, j])", {"C": "f64", "A": "f64", "B": "f64"}, {"i": 16, "j": 16, "r": 8}, {}),
-    "matmul u8 x i8": ("C[i, j] += sum[r](i32(A[i, r]) * i32(B[r, j]))", {"C": "i32", "A": "u8", "B": "i8"}, {"i": 16, "j": 16, "r": 64}, {}),
-    "matmul i8, not accumulating": ("C[i, j] = sum[r](i32(A[i, r]) * i32(B[r, j]))", {"C": "i32", "A": "i8", "B": "i8"}, {"i": 32, "j": 32, "r": 64}, {}),
-    "matmul bf16, B transposed": ("C[i, j] += sum[r](f32(A[i, r]) * f32(B[j, r]))", {"C": "f32", "A": "bf16", "B": "bf16"}, {"i": 32, "j": 32, "r": 32}, {}),
-    "batched matmul": ("C[z, i, j] += sum[r](f32(A[z, i, r]) * f32(B[z, r, j]))", {"C": "f32", "A": "bf16", "B": "bf16"}, {"z": 2, "i": 16, "j": 32, "r": 32}, {}),
-    "convolution": ("O[y, x, f] += sum[r, s, c](f32(I[y + r, x + s, c]) * f32(W[r, s, c, f]))", {"O": "f32", "I": "bf16", "W": "bf16"}, {"y": 1, "x": 16, "f": 16, "r": 2, "s": 1, "c": 32}, {"I": (2, 16, 32)}),
+    "matmul f32": (
+        "C[i, j] += sum[r](A[i, r] * B[r, j])",
+        {"C": "f32", "A": "f32", "B": "f32"},
+        {"i": 16, "j": 16, "r": 8},
+        {},
+    ),
+    "matmul f64": (
+        "C[i, j] += sum[r](A[i, r] * B[r, j])",
+        {"C": "f64", "A": "f64", "B": "f64"},
+        {"i": 16, "j": 16, "r": 8},
+        {},
+    ),
+    "matmul u8 x i8": (
+        "C[i, j] += sum[r](i32(A[i, r]) * i32(B[r, j]))",
+        {"C": "i32", "A": "u8", "B": "i8"},
+        {"i": 16, "j": 16, "r": 64},
+        {},
+    ),
+    "matmul i8, not accumulating": (
+        "C[i, j] = sum[r](i32(A[i, r]) * i32(B[r, j]))",
+        {"C": "i32", "A": "i8", "B": "i8"},
+        {"i": 32, "j": 32, "r": 64},
+        {},
+    ),
+    "matmul bf16, B transposed": (
+        "C[i, j] += sum[r](f32(A[i, r]) * f32(B[j, r]))",
+        {"C": "f32", "A": "bf16", "B": "bf16"},
+        {"i": 32, "j": 32, "r": 32},
+        {},
+    ),
+    "batched matmul": (
+        "C[z, i, j] += sum[r](f32(A[z, i, r]) * f32(B[z, r, j]))",
+        {"C": "f32", "A": "bf16", "B": "bf16"},
+        {"z": 2, "i": 16, "j": 32, "r": 32},
+        {},
+    ),
+    "convolution": (
+        "O[y, x, f] += sum[r, s, c](f32(I[y + r, x + s, c]) * f32(W[r, s, c, f]))",
+        {"O": "f32", "I": "bf16", "W": "bf16"},
+        {"y": 1, "x": 16, "f": 16, "r": 2, "s": 1, "c": 32},
+        {"I": (2, 16, 32)},
+    ),
     "add": ("Z[i] = X[i] + Y[i]", {"Z": "f32", "X": "f32", "Y": "f32"}, {"i": 128}, {}),
-    "row minus maximum": ("Z[i, j] = X[i, j] - M[i]", {"Z": "f32", "X": "f32", "M": "f32"}, {"i": 4, "j": 128}, {}),
+    "row minus maximum": (
+        "Z[i, j] = X[i, j] - M[i]",
+        {"Z": "f32", "X": "f32", "M": "f32"},
+        {"i": 4, "j": 128},
+        {},
+    ),
     "row maximum": ("M[i] = max[j](X[i, j])", {"M": "f32", "X": "f32"}, {"i": 6, "j": 64}, {}),
     "fill": ("Z[i, j] = 0", {"Z": "f32"}, {"i": 64, "j": 64}, {}),
     "exp": ("Z[i] = exp(X[i])", {"Z": "f32", "X": "f32"}, {"i": 64}, {}),
-}  # fmt: skip
+}
 TARGETS: dict[str, Target] = {
     "v3": load_target(ROOT / "targets/x86/x86-64-v3.yaml", detect=False, features=["avxvnni"]),
     "v4": load_target(ROOT / "targets/x86/x86-64-v4.yaml", detect=False, features=V4),
@@ -47,15 +87,26 @@ TARGETS: dict[str, Target] = {
     "warp": load_target(DATA / "warp.yaml", detect=False),
 }
 EXPECTED = {
-    ("matmul f32", "v3"): "fma_f32", ("matmul f32", "v4"): "fma_f32", ("matmul f64", "v3"): "fma_f64",
-    ("matmul u8 x i8", "v3"): "dot4_u8i8_i32", ("matmul u8 x i8", "v4"): "tile_dot_u8i8",
-    ("matmul i8, not accumulating", "npu"): "mma_i8", ("matmul i8, not accumulating", "warp"): "mma_m16n8k32_i8",
-    ("matmul bf16, B transposed", "v4"): "tile_dot_bf16", ("matmul bf16, B transposed", "npu"): "mma_bf16",
-    ("matmul bf16, B transposed", "warp"): "mma_m16n8k16_bf16", ("batched matmul", "npu"): "mma_bf16",
-    ("convolution", "npu"): "mma_bf16", ("convolution", "warp"): "mma_m16n8k16_bf16", ("convolution", "v4"): "tile_dot_bf16",
-    ("add", "npu"): "vadd_f32", ("row minus maximum", "npu"): "vsub1_f32", ("row maximum", "npu"): "vrmax_f32",
-    ("fill", "npu"): "vfill_f32", ("exp", "npu"): "vexp_f32",
-}  # fmt: skip
+    ("matmul f32", "v3"): "fma_f32",
+    ("matmul f32", "v4"): "fma_f32",
+    ("matmul f64", "v3"): "fma_f64",
+    ("matmul u8 x i8", "v3"): "dot4_u8i8_i32",
+    ("matmul u8 x i8", "v4"): "tile_dot_u8i8",
+    ("matmul i8, not accumulating", "npu"): "mma_i8",
+    ("matmul i8, not accumulating", "warp"): "mma_m16n8k32_i8",
+    ("matmul bf16, B transposed", "v4"): "tile_dot_bf16",
+    ("matmul bf16, B transposed", "npu"): "mma_bf16",
+    ("matmul bf16, B transposed", "warp"): "mma_m16n8k16_bf16",
+    ("batched matmul", "npu"): "mma_bf16",
+    ("convolution", "npu"): "mma_bf16",
+    ("convolution", "warp"): "mma_m16n8k16_bf16",
+    ("convolution", "v4"): "tile_dot_bf16",
+    ("add", "npu"): "vadd_f32",
+    ("row minus maximum", "npu"): "vsub1_f32",
+    ("row maximum", "npu"): "vrmax_f32",
+    ("fill", "npu"): "vfill_f32",
+    ("exp", "npu"): "vexp_f32",
+}
 
 
 def tensors(block: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -145,7 +196,10 @@ def test_the_order_of_the_file_does_not_matter() -> None:
 def test_a_broadcast_is_found_and_named() -> None:
     text, types, _, _ = BLOCKS["matmul f32"]
     found = match(TARGETS["v3"], text, types)
-    assert {tuple(m.replicated.items()) for m in found if m.dims == {"n": "j"}} == {(("a", ("n",)),), (("b", ("n",)),)}
+    assert {tuple(m.replicated.items()) for m in found if m.dims == {"n": "j"}} == {
+        (("a", ("n",)),),
+        (("b", ("n",)),),
+    }
 
 
 def test_refusals_say_why() -> None:
@@ -155,7 +209,10 @@ def test_refusals_say_why() -> None:
     assert why["dot2_i16_i32"] == "it does not accumulate"
     assert why["load_f32"] == "it computes a map, the block sum"
     assert "fma_f32" not in why
-    assert explain(TARGETS["npu"], "Z[i] = X[i] * X[i] + 1", {"Z": "f32", "X": "f32"})["vadd_f32"] == "it computes another expression"
+    assert (
+        explain(TARGETS["npu"], "Z[i] = X[i] * X[i] + 1", {"Z": "f32", "X": "f32"})["vadd_f32"]
+        == "it computes another expression"
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,12 @@ def test_floats_to_integers() -> None:
     assert convert(x, "i32", ("rne",)).tolist() == [2, -2, 4, 2]
     assert convert(x, "i32", ("floor",)).tolist() == [2, -3, 3, 1]
     assert convert(x, "i32", ("ceil",)).tolist() == [3, -2, 4, 2]
-    assert convert(f32(np.inf, -np.inf, np.nan, 1e20), "i32", ("sat",)).tolist() == [2**31 - 1, -(2**31), 0, 2**31 - 1]
+    assert convert(f32(np.inf, -np.inf, np.nan, 1e20), "i32", ("sat",)).tolist() == [
+        2**31 - 1,
+        -(2**31),
+        0,
+        2**31 - 1,
+    ]
     assert convert(f32(1e30), "i64", ("sat",)).tolist() == [2**63 - 1]
     assert convert(f32(1e30), "u64", ("sat",)).tolist() == [2**64 - 1]
     with pytest.raises(SemanticsError, match="does not fit i8"):
@@ -47,8 +52,15 @@ def test_narrow_floats_are_rounded_once() -> None:
     want = [1.0, 1 + 2.0**-7, 1.0, -1 - 2.0**-7, 0.0]
     got = convert(values, "bf16").astype(float)
     assert got[:4].tolist() == want[:4]
-    assert convert(np.array([65519.99, 65520.0, 1e9]), "f16").astype(float).tolist() == [65504.0, np.inf, np.inf]
-    assert convert(np.array([1e9, -np.inf, np.nan]), "f16", ("sat",)).astype(float).tolist()[:2] == [65504.0, -65504.0]
+    assert convert(np.array([65519.99, 65520.0, 1e9]), "f16").astype(float).tolist() == [
+        65504.0,
+        np.inf,
+        np.inf,
+    ]
+    assert convert(np.array([1e9, -np.inf, np.nan]), "f16", ("sat",)).astype(float).tolist()[:2] == [
+        65504.0,
+        -65504.0,
+    ]
     assert convert(f32(1 + 2.0**-11, 1 + 2.0**-10, np.inf), "tf32").tolist() == [1.0, 1 + 2.0**-10, np.inf]
 
 
@@ -67,7 +79,10 @@ def exact(x: float, y: float, z: float, kind: type) -> float:
     if kind is np.float64:
         return float(value)
     low, high = np.float32(float(value)), np.float32(float(value))
-    best = min((np.nextafter(low, np.float32(-np.inf)), low, np.nextafter(high, np.float32(np.inf))), key=lambda c: (abs(Fraction(float(c)) - value), int(np.float32(c).view(np.int32)) & 1))
+    best = min(
+        (np.nextafter(low, np.float32(-np.inf)), low, np.nextafter(high, np.float32(np.inf))),
+        key=lambda c: (abs(Fraction(float(c)) - value), int(np.float32(c).view(np.int32)) & 1),
+    )
     return float(best)
 
 
@@ -75,7 +90,9 @@ def exact(x: float, y: float, z: float, kind: type) -> float:
 def test_fused_is_one_rounding(dtype: str, kind: type) -> None:
     rng = np.random.default_rng(3)
     for spread in (1, 8, 40):
-        x, y = (kind(rng.standard_normal(200) * np.exp2(rng.integers(-spread, spread, 200))) for _ in range(2))
+        x, y = (
+            kind(rng.standard_normal(200) * np.exp2(rng.integers(-spread, spread, 200))) for _ in range(2)
+        )
         near = kind(-(x * y) * (1 + rng.integers(-2, 3, 200) * np.finfo(kind).eps))  # cancellation
         z = np.where(rng.random(200) < 0.5, near, kind(rng.standard_normal(200)))
         got = fused(x, y, z, dtype)

@@ -49,7 +49,11 @@ def test_refused(text: str, words: str) -> None:
 
 
 def test_what_a_program_says_about_its_operands() -> None:
-    sig = infer(parse("acc[r, c] += sum[k](f32(a[r, k]) * f32(b[k, c]))"), {k: TYPES[k] for k in ("acc", "a", "b")}, DIMS)
+    sig = infer(
+        parse("acc[r, c] += sum[k](f32(a[r, k]) * f32(b[k, c]))"),
+        {k: TYPES[k] for k in ("acc", "a", "b")},
+        DIMS,
+    )
     assert sig.coords == {"acc": ("r", "c"), "a": ("r", "k"), "b": ("k", "c")}
     assert (set(sig.reads), sig.writes) == ({"acc", "a", "b"}, ("acc",))
     assert sig.plain == {"acc", "a", "b"}

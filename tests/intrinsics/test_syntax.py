@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from hwsdk.intrinsics.syntax import Binary, Cast, Expr, Name, Number, Read, Reduce, SemanticsError, Unary, parse, parse_expr
+from hwsdk.intrinsics.syntax import (
+    Binary,
+    Cast,
+    Expr,
+    Name,
+    Number,
+    Read,
+    Reduce,
+    SemanticsError,
+    Unary,
+    parse,
+    parse_expr,
+)
 
 
 def shown(expr: Expr) -> str:

@@ -35,7 +35,9 @@ def compile_tiles(path: str, features: list[str]) -> str:
     body = "\n".join(f"  {line}" for line in lines)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    module = llvm.parse_assembly(f"define void @tiles(ptr %a, ptr %b, ptr %c, i64 %ld) {{\n{body}\n  ret void\n}}\n")
+    module = llvm.parse_assembly(
+        f"define void @tiles(ptr %a, ptr %b, ptr %c, i64 %ld) {{\n{body}\n  ret void\n}}\n"
+    )
     assert target.codegen.llvm is not None
     text = ",".join("+" + f for f in target.codegen.llvm.features)
     triple = llvm.Target.from_triple(target.codegen.llvm.triple)

@@ -28,12 +28,49 @@ from tests.target_desc.editing import ROOT, copies
 SECONDS = float(os.environ.get("HWSDK_FUZZ_SECONDS", "3"))
 FILES = ("simd", "warp", "scalable", "library", "npu")
 HOSTILE = (
-    "0", "-1", "1e999", "1e308", "99999999999999999999999", "0x7fffffffffffffff", "9223372036854775807", "1/0", "1/3",
-    "unknown", "null", "true", "[]", "{}", "''", '"${t}"', "nan", ".inf", "[[[[]]]]", "{a: {b: {c: d}}}", "core", "f32",
-    "*x", "&x 1", "!!int 3", "%n", "item = n", '"item = n*9223372036854775807*n"', '"item = n // (n - n)"',
-    '"lane = n; item = lane"', '"x[n] = x[n"', '"a[] = a[a[]]"', '"d[n] = i8(1e9)"', "\u00e9", "\u2028", "<8 x float>",
-    "<0 x i8>", "999999 x i32", "<vscale x 4 x float>", "{max: 3}", "{min: 9, max: 3, multiple: 7}", "2147483648",
-)  # fmt: skip
+    "0",
+    "-1",
+    "1e999",
+    "1e308",
+    "99999999999999999999999",
+    "0x7fffffffffffffff",
+    "9223372036854775807",
+    "1/0",
+    "1/3",
+    "unknown",
+    "null",
+    "true",
+    "[]",
+    "{}",
+    "''",
+    '"${t}"',
+    "nan",
+    ".inf",
+    "[[[[]]]]",
+    "{a: {b: {c: d}}}",
+    "core",
+    "f32",
+    "*x",
+    "&x 1",
+    "!!int 3",
+    "%n",
+    "item = n",
+    '"item = n*9223372036854775807*n"',
+    '"item = n // (n - n)"',
+    '"lane = n; item = lane"',
+    '"x[n] = x[n"',
+    '"a[] = a[a[]]"',
+    '"d[n] = i8(1e9)"',
+    "\u00e9",
+    "\u2028",
+    "<8 x float>",
+    "<0 x i8>",
+    "999999 x i32",
+    "<vscale x 4 x float>",
+    "{max: 3}",
+    "{min: 9, max: 3, multiple: 7}",
+    "2147483648",
+)
 WORDS = re.compile(r"[A-Za-z0-9_./%$*+<>=-]+")
 
 
@@ -116,7 +153,9 @@ def test_mutated_descriptions(texts: dict[str, str], tmp_path: Path) -> None:
         except Exception as error:
             raise AssertionError(f"mutant {seed} of {name}: {type(error).__name__}: {error}") from error
         worst = max(worst, time.monotonic() - began)
-        assert all(p.line >= 1 and p.message and "\n" not in p.message for p in problems), f"mutant {seed} of {name}"
+        assert all(p.line >= 1 and p.message and "\n" not in p.message for p in problems), (
+            f"mutant {seed} of {name}"
+        )
         count, refused = count + 1, refused + bool(problems)
     assert count > 20
     assert refused > count // 4
@@ -133,26 +172,31 @@ def use(path: Path) -> None:
             try:
                 wrapper_source(target, name, "f")
             except SemanticsError as error:
-                assert "codegen.source.types" in str(error)
+                if "codegen.source.types" not in str(error):
+                    raise
 
 
 def test_mutated_yaml(texts: dict[str, str]) -> None:
     """The loader alone, up to the merged tree."""
     refused = 0
-    for number, (seed, name, text) in enumerate(mutants({n: texts["simd"] for n in FILES}, seed=10**6)):
+    for number, (seed, name, text) in enumerate(mutants(dict.fromkeys(FILES, texts["simd"]), seed=10**6)):
         if number == 800:
             break
         try:
             expand_each(read_text(text, "mutant.yaml"))
         except DescriptionError as error:
             refused += 1
-            assert all(p.line >= 1 for p in error.problems), f"mutant {seed} of {name}"
+            bad = [p for p in error.problems if p.line < 1]
+            if bad:
+                pytest.fail(f"mutant {seed} of {name}: {bad[0]}")
     assert 0 < refused < 800
 
 
 def test_mutated_programs() -> None:
     """The expression parser alone: thousands of mutants a second."""
-    good = re.findall(r'semantics: "([^"]*)"|layout: "([^"]*)"', (ROOT / "examples/new_chip/npu.yaml").read_text())
+    good = re.findall(
+        r'semantics: "([^"]*)"|layout: "([^"]*)"', (ROOT / "examples/new_chip/npu.yaml").read_text()
+    )
     pool = [a or b for a, b in good]
     rng, refused = random.Random(5), 0
     for _ in range(4000):
@@ -169,11 +213,26 @@ def test_mutated_programs() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"\x00", b"\xff\xfe", b"[" * 100_000, b"{a: " * 5_000, b"- " * 20_000, b"a: " + b"9" * 5_000, b"42", b"[1, 2]",
-        b"a: &x [*x]\n", b"? [a]\n: b\n", b"hwsdk: 1\nname: x\nextends: ../../../../etc/passwd\n", b"%YAML 3.0\n---\na: b\n",
-        b"hwsdk: 1\nname: x\nextends: .\n", b"a: 'x\n", b"a: |\n  " + b"x" * 100_000, b"a: \"\\ud800\"\n", b"---\n---\n",
+        b"",
+        b"\x00",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"{a: " * 5_000,
+        b"- " * 20_000,
+        b"a: " + b"9" * 5_000,
+        b"42",
+        b"[1, 2]",
+        b"a: &x [*x]\n",
+        b"? [a]\n: b\n",
+        b"hwsdk: 1\nname: x\nextends: ../../../../etc/passwd\n",
+        b"%YAML 3.0\n---\na: b\n",
+        b"hwsdk: 1\nname: x\nextends: .\n",
+        b"a: 'x\n",
+        b"a: |\n  " + b"x" * 100_000,
+        b'a: "\\ud800"\n',
+        b"---\n---\n",
     ],
-)  # fmt: skip
+)
 def test_hostile_files(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(content)

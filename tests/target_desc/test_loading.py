@@ -42,7 +42,9 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 def test_the_path_variable_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copies(tmp_path)
     text = (tmp_path / "simd.yaml").read_text()
-    (tmp_path / "simd.yaml").write_text(text.replace("name: simd", "name: x86-64-v3").replace("family: simd", "family: own"))
+    (tmp_path / "simd.yaml").write_text(
+        text.replace("name: simd", "name: x86-64-v3").replace("family: simd", "family: own")
+    )
     monkeypatch.setenv("HWSDK_TARGET_PATH", os.pathsep.join([str(tmp_path), str(tmp_path / "absent")]))
     assert find_roots()[0] == tmp_path.resolve()
     assert resolve("x86-64-v3").parent == tmp_path.resolve()
@@ -54,7 +56,9 @@ def test_conditions_hold_or_say_why() -> None:
     npu = read_description(ROOT / "examples/new_chip/npu.yaml").data
     assert misfit(v3, a_host(*V3_WORDS)) is None
     assert misfit(v3, a_host(*V3_WORDS, arch="aarch64")) == "it is for x86_64, this machine is aarch64"
-    assert misfit(v4, a_host(*V3_WORDS)) == "this machine lacks avx512f, avx512bw, avx512cd, avx512dq, avx512vl"
+    assert (
+        misfit(v4, a_host(*V3_WORDS)) == "this machine lacks avx512f, avx512bw, avx512cd, avx512dq, avx512vl"
+    )
     assert misfit(v4, a_host(*V4_WORDS)) is None
     assert "driver 'npu'" in str(misfit(npu, a_host()))
 
@@ -104,12 +108,18 @@ def test_this_machine() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
 def test_only_cores_that_this_process_may_use_count() -> None:
-    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from hwsdk.target_desc.host import usable_cores; print(usable_cores())"
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+        "from hwsdk.target_desc.host import usable_cores; print(usable_cores())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "1"
 
 
 def test_loading_needs_no_compiler() -> None:
-    code = "import sys; from hwsdk.target_desc import load_target; load_target('x86-64-v3'); print('llvmlite' in sys.modules)"
+    code = (
+        "import sys; from hwsdk.target_desc import load_target; load_target('x86-64-v3'); "
+        "print('llvmlite' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "False"

@@ -61,7 +61,9 @@ def test_an_error_points_at_the_file_that_said_it_last(tmp_path: Path) -> None:
     (problem,) = lint(path)
     assert (Path(problem.file).name, problem.line) == ("child.yaml", 5)
     base = tmp_path / "simd.yaml"
-    base.write_text(base.read_text().replace("name: l1, kind: cache, per: core", "name: l1, kind: cache, per: cor"))
+    base.write_text(
+        base.read_text().replace("name: l1, kind: cache, per: core", "name: l1, kind: cache, per: cor")
+    )
     path.write_text("hwsdk: 1\nname: child\nextends: simd\n")
     (problem,) = lint(path)
     assert Path(problem.file).name == "simd.yaml"
@@ -91,7 +93,11 @@ def test_each_fills_names_and_keeps_numbers(tmp_path: Path) -> None:
     dims: {n: "${n}"}
     semantics: "d[n] = x[n] + y[n]"
     operands: {d: {dtype: "${t}", in: vreg}, x: {dtype: "${t}", in: vreg}, y: {dtype: "${t}", in: vreg}}
-    emit: {llvm: {ir: "%d = fadd <${n} x ${e}> %x, %y", args: [x: "<${n} x ${e}>", y: "<${n} x ${e}>"], result: [d: "<${n} x ${e}>"]}}
+    emit:
+      llvm:
+        ir: "%d = fadd <${n} x ${e}> %x, %y"
+        args: [x: "<${n} x ${e}>", y: "<${n} x ${e}>"]
+        result: [d: "<${n} x ${e}>"]
     cost: {issue_per_cycle: "${n}", latency_cycles: 4}
 """,
     )

@@ -29,7 +29,9 @@ def test_clocks_are_inherited_and_rates_are_converted() -> None:
 
 
 def test_a_rate_follows_the_clock_that_the_host_replaced() -> None:
-    target = target_of(read_description(DATA / "simd.yaml"), (), {"clock_under_load": 2.0, "cache_l2": 1048576.0})
+    target = target_of(
+        read_description(DATA / "simd.yaml"), (), {"clock_under_load": 2.0, "cache_l2": 1048576.0}
+    )
     assert target.memory("dram").read_bytes_per_cycle == pytest.approx(12.0)
     assert target.memory("l2").size_bytes == 1048576
     origin = target.origins["memory.l2.size_bytes"]
@@ -106,7 +108,7 @@ def test_a_chip_changes_by_its_numbers_alone(tmp_path: Path) -> None:
 
 def test_the_model_is_frozen_hashable_and_travels_between_processes() -> None:
     target = load_target(NPU)
-    again = pickle.loads(pickle.dumps(target))
+    again = pickle.loads(pickle.dumps(target))  # noqa: S301  our own bytes
     assert again == target
     assert hash(again) == hash(target)
     with pytest.raises(TypeError):

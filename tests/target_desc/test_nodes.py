@@ -11,11 +11,30 @@ from hwsdk.target_desc.nodes import Map, parse
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1e9", 1e9), ("0x10", 16), ("-3", -3), ("+4", 4), (".5", 0.5), ("1.", 1.0), ("1e-3", 1e-3), ("true", True),
-        ("null", None), ("~", None), ("", None), ("yes", "yes"), ("on", "on"), ("1:30", "1:30"), ("2026-01-01", "2026-01-01"),
-        ("'1'", "1"), ('"true"', "true"), ("1/8", "1/8"), ("1_000", "1_000"), ("0o7", "0o7"), ("1 GHz", "1 GHz"), ("True", "True"),
+        ("1e9", 1e9),
+        ("0x10", 16),
+        ("-3", -3),
+        ("+4", 4),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("1:30", "1:30"),
+        ("2026-01-01", "2026-01-01"),
+        ("'1'", "1"),
+        ('"true"', "true"),
+        ("1/8", "1/8"),
+        ("1_000", "1_000"),
+        ("0o7", "0o7"),
+        ("1 GHz", "1 GHz"),
+        ("True", "True"),
     ],
-)  # fmt: skip
+)
 def test_scalars_follow_yaml_1_2_core(text: str, value: object) -> None:
     found = parse(f"key: {text}\n", "f")["key"]
     assert found == value
