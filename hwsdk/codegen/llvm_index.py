@@ -324,6 +324,8 @@ class Indexer:
         address = base
         partial: dict[Monomial, int] = {}
         for depth, group in self.groups(p):
+            if depth == self.function.scope.depth and partial:
+                address = self._stream(address, depth)
             partial |= group
             piece = self.group(group, depth)
             key = ("pointer", base, key_of(partial))
@@ -337,6 +339,16 @@ class Indexer:
             found = self.function.op(f"getelementptr i8, ptr {address}, i64 {offset}")
             self.function.scope.memo[key] = found
         return found
+
+    def _stream(self, address: str, depth: int) -> str:
+        """An invariant pointer to which a loop adds, with its origin hidden.
+
+        Otherwise the code generator derives the rows of a tile from each other in every iteration, to save registers.
+        """
+        if self.function.scope.kind != "loop":
+            return address
+        text = f'call ptr asm "", "=r,0"(ptr {address})'
+        return self.function.once(("hidden", address), depth - 1, text)
 
     def vector(self, p: Poly, lanes: int) -> str:
         """The value of every lane as <lanes x i64>."""
