@@ -123,7 +123,7 @@ def _pad(attrs: Mapping[str, Any], x: Array) -> Array:
     low, high, mode = attrs["low"], attrs["high"], attrs["mode"]
     if mode == "constant":
         shape = [s + a + b for s, a, b in zip(x.shape, low, high, strict=True)]
-        out = np.full(shape, _fill_value(attrs["value"], x.dtype), x.dtype)
+        out = np.full(shape, fill_value(attrs["value"], x.dtype), x.dtype)
         if out.size:
             source = tuple(
                 slice(max(0, -a), s + min(0, b)) for s, a, b in zip(x.shape, low, high, strict=True)
@@ -149,7 +149,7 @@ def _padded_index(size: int, low: int, high: int, mode: str) -> Array:
     return np.clip(place, 0, max(size - 1, 0))
 
 
-def _fill_value(value: Any, to: Any) -> Any:
+def fill_value(value: Any, to: Any) -> Any:
     """A Python number as an element; integers wrap and floats saturate as in `cast`."""
     if np.dtype(to).kind in "iu" and isinstance(value, int):
         bits = np.dtype(to).itemsize * 8
@@ -177,7 +177,7 @@ def _infer_full(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints)
 
 def _full(attrs: Mapping[str, Any]) -> Array:
     to = numpy_dtype(attrs["dtype"])
-    return np.broadcast_to(_fill_value(attrs["value"], to), attrs["shape"])
+    return np.broadcast_to(fill_value(attrs["value"], to), attrs["shape"])
 
 
 _DIMS = Attr("dims")

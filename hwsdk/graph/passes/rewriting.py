@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from hwsdk.dtypes import dtype
+from hwsdk.dtypes import dtype, numpy_dtype
 from hwsdk.errors import GraphError
 from hwsdk.graph.constraints import Constraints
 from hwsdk.graph.dims import Dim
 from hwsdk.graph.graph import Graph, GraphBuilder, Node
 from hwsdk.graph.opdef import Array, Value, canonical_attrs
 from hwsdk.graph.ops import op_def
+from hwsdk.graph.ops_shape import fill_value
 
 _DEPTH = 200  # rules that call each other without end are a mistake in a rule, reported as such
 
@@ -51,6 +52,7 @@ class Rewriting:
         self.depth = 0
         self.changed = False
         self._made: dict[tuple[Any, ...], Value] = {}
+        self._uniform: dict[str, Any] = {}
         self._origins: dict[str, list[str]] = {}
 
     @property
@@ -149,6 +151,11 @@ class Rewriting:
 
     def uniform(self, value: Value) -> Any | None:
         """The element (a NumPy scalar) of a value all of whose elements are the same known number."""
+        if value.name not in self._uniform:
+            self._uniform[value.name] = self._find_uniform(value)
+        return self._uniform[value.name]
+
+    def _find_uniform(self, value: Value) -> Any | None:
         array = self.array(value)
         if array is not None:
             flat = array.reshape(-1)
@@ -157,7 +164,7 @@ class Rewriting:
         if node is None:
             return None
         if node.op == "full":
-            return op_def("full").reference({**node.attrs, "shape": ()}, (), {})[0][()]
+            return fill_value(node.attrs["value"], numpy_dtype(value.dtype))[()]
         return self.uniform(node.inputs[0])
 
     def single_use(self, value: Value) -> bool:
