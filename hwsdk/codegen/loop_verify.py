@@ -1,6 +1,7 @@
 """The rules of LoopIR, checked: a kernel that passes can be run, printed and emitted.
 
-    names    every name is bound where it is used, no binding hides another
+    names    every name is bound where it is used; a later binding hides an earlier one of the same name until its
+             body ends, but nothing hides a param or a dim
     types    dtypes of operands agree, conditions are bool, ranks of buffers and indices agree
     shape    vector and unroll extents are constants; `parallel` is outermost, beside Lets and Allocs alone
     lanes    in a vector loop control flow is the same for all lanes, and no intrinsic or sync stands there
@@ -85,6 +86,7 @@ class _Verifier:
         self.kernel, self.target = kernel, target
         self.names: dict[str, _Name] = {}
         self.buffers: dict[str, Buffer] = {}
+        self.fixed: set[str] = set()  # params and dims
         self.outlines: dict[str, Outline] = {}
         self.count = 0
         self.where = "its head"
@@ -104,8 +106,10 @@ class _Verifier:
         kernel = self.kernel
         for name in kernel.dims:
             self.bind(name, _Name("dim"))
+            self.fixed.add(name)
         for buffer in kernel.params:
             self.declare(buffer)
+            self.fixed.add(buffer.name)
             kind = self.memory_kind(buffer)
             self.need(
                 kind not in ("registers", "scratchpad", "accumulator"),
@@ -223,19 +227,23 @@ class _Verifier:
 
     # -------------------------------------------------------------------------------------- names and indices
     def bind(self, name: str, binding: _Name) -> None:
-        taken = name in self.names or name in self.buffers
-        self.need(not taken, f"the name {name!r} is bound already")
+        self.unhidden(name)
         self.names[name] = binding
+        self.buffers.pop(name, None)
+
+    def unhidden(self, name: str) -> None:
+        self.need(name not in self.fixed, f"the name {name!r} hides a param or dim")
 
     @contextmanager
     def bound(self, name: str, binding: _Name) -> Iterator[None]:
+        names, buffers = dict(self.names), dict(self.buffers)
         self.bind(name, binding)
         yield
-        del self.names[name]
+        self.names, self.buffers = names, buffers
 
     def declare(self, buffer: Buffer) -> None:
         name = buffer.name
-        self.need(name not in self.names and name not in self.buffers, f"the name {name!r} is bound already")
+        self.unhidden(name)
         if buffer.dtype not in DTYPES:
             self.fail(f"{name}: unknown dtype {buffer.dtype!r}{nearest(buffer.dtype, DTYPES)}")
         self.need(DTYPES[buffer.dtype].numpy is not None, f"{name}: no storage for dtype {buffer.dtype}")
@@ -256,6 +264,7 @@ class _Verifier:
             constant = all(isinstance(x, int) for x in (*buffer.shape, *(buffer.strides or ())))
             self.need(constant, f"{name} is in registers: its shape must be constant")
         self.buffers[name] = buffer
+        self.names.pop(name, None)
 
     def memory_kind(self, buffer: Buffer) -> str:
         return self.memories[buffer.place].kind if buffer.place in self.memories else ""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from hwsdk.dtypes import DTYPES
 from hwsdk.sim.chip import Chip
 from hwsdk.sim.launch import Launch
 from hwsdk.sim.stats import PlaceStats, Stats, UnitStats
@@ -68,7 +69,7 @@ Bytes = dict[tuple[str, str], int]
 
 def _bytes(launch: Launch) -> tuple[Bytes, Bytes]:
     """(accessed, moved) by (read or written, place)."""
-    accessed, moved = dict(launch.counted.accessed), dict(launch.counted.moved)
+    accessed, moved = _use_bytes(launch)
     by_buffer: Bytes = {}
     for entry, count in zip(launch.program.entries, launch.counters):
         if count:
@@ -87,6 +88,24 @@ def _bytes(launch: Launch) -> tuple[Bytes, Bytes]:
     return accessed, moved
 
 
+def _use_bytes(launch: Launch) -> tuple[Bytes, Bytes]:
+    """The same for intrinsics alone; only copies move bytes between places."""
+    accessed: Bytes = {}
+    moved: Bytes = {}
+    for use in launch.uses.values():
+        operands = [use.intrinsic.operands[n] for n in use.views]
+        for plan in use.plans.values():
+            for verb, numbers in (("read", use.reads), ("written", use.writes)):
+                for i in numbers if plan.count else ():
+                    key, place = (verb, use.places[i]), plan.places[i]
+                    size = DTYPES[operands[i].dtype].size_bytes
+                    accessed[key] = accessed.get(key, 0) + plan.count * place.size * size
+                    if use.cost.unit.kind == "dma":
+                        bytes_moved = use.chip.moved(use.places[i], place, size)
+                        moved[key] = moved.get(key, 0) + plan.count * bytes_moved
+    return accessed, moved
+
+
 def _place(launch: Launch, name: str, accessed: Bytes, moved: Bytes) -> PlaceStats:
     room = launch.capacity.rooms.get(name)
     return PlaceStats(
@@ -99,8 +118,18 @@ def _place(launch: Launch, name: str, accessed: Bytes, moved: Bytes) -> PlaceSta
 
 
 def _units(launch: Launch, chip: Chip) -> dict[str, UnitStats]:
-    counted = launch.counted
-    uses, operations, busy = dict(counted.uses), dict(counted.operations), dict(counted.busy)
+    uses: dict[str, int] = {}
+    operations: dict[str, int] = {}
+    busy = dict(launch.counted.busy)
+    intrinsics: dict[str, dict[str, int]] = {}
+    for use in launch.uses.values():
+        unit = use.cost.unit.name
+        for plan in use.plans.values():
+            if plan.count:
+                uses[unit] = uses.get(unit, 0) + plan.count
+                operations[unit] = operations.get(unit, 0) + plan.count * plan.operations
+                names = intrinsics.setdefault(unit, {})
+                names[use.intrinsic.name] = names.get(use.intrinsic.name, 0) + plan.count
     for entry, count in zip(launch.program.entries, launch.counters):
         if count:
             for name, n in entry.uses.items():
@@ -115,7 +144,7 @@ def _units(launch: Launch, chip: Chip) -> dict[str, UnitStats]:
             operations.get(u.name, 0),
             busy.get(u.name, 0.0),
             u.count,
-            counted.intrinsics.get(u.name, {}),
+            intrinsics.get(u.name, {}),
         )
         for u in chip.target.units
     }

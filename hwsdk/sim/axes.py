@@ -85,6 +85,7 @@ def _collect(body: Body, lockstep: frozenset[int], touched: _Touched) -> None:
     for stmt in body:
         match stmt:
             case Let(name=name, value=value):
+                touched.ok &= name not in touched.bound  # one text of an index must mean one index
                 touched.bound.add(name)
                 touched.loads.extend(_loads(value))
             case Store(buffer=buffer, index=index, value=value, where=where):
@@ -99,7 +100,7 @@ def _collect(body: Body, lockstep: frozenset[int], touched: _Touched) -> None:
 
 def _collect_loop(loop: For, lockstep: frozenset[int], touched: _Touched) -> None:
     uniform = free_symbols(loop.extent) | free_symbols(loop.active if loop.active is not None else 0)
-    touched.ok &= uniform.isdisjoint(touched.bound)
+    touched.ok &= uniform.isdisjoint(touched.bound) and loop.var not in touched.bound
     touched.bound.add(loop.var)
     touched.inner[loop.var] = loop.extent if isinstance(loop.extent, int) else None
     _collect(loop.body, lockstep, touched)

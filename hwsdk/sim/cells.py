@@ -34,20 +34,23 @@ class Cell:
     """One live buffer.  `flat` is its storage, `raw` the same bytes, `valid` the states as an array."""
 
     __slots__ = (
-        "chain",
+        "asynchronous",
         "dtype",
         "flat",
         "itemsize",
-        "last_read",
+        "maker",
+        "maker_since",
         "name",
+        "number",
         "place",
-        "producer",
         "raw",
+        "read",
         "readers",
         "readers_view",
         "ready",
         "shape",
         "size",
+        "spots",
         "state",
         "strides",
         "tags",
@@ -55,6 +58,7 @@ class Cell:
         "valid",
         "writers",
         "writers_view",
+        "writes",
     )
 
     def __init__(
@@ -70,11 +74,22 @@ class Cell:
         self.writers = self.readers = bytearray(0)
         self.writers_view = self.readers_view = _view(self.writers)
         self.tags: list[str] = []
+        self.number = -1  # of the buffer in the program
+        self.asynchronous = False  # a copy that was not waited for may be at work on it
         self.tracked = True  # something may write it: the timeline follows its elements
-        self.ready: Array | None = None  # kept by the timeline: when each element is there, read last, ...
-        self.last_read: Array | None = None
-        self.chain: Array | None = None
-        self.producer: Array | None = None
+        self.spots: dict[tuple[int, int], Any] = {}  # operands of intrinsics, made ready
+        self.start_times()
+
+    def start_times(self) -> None:
+        """The timeline's knowledge: nothing yet.
+
+        ready, read: when each element is there, and was read last.  writes counts writes by intrinsics; since
+        number maker_since, all were accumulations by `maker`.
+        """
+        self.ready: Array | None = None
+        self.read: Array | None = None
+        self.writes = self.maker_since = self.maker = 0
+        self.spots.clear()
 
     def share(self) -> None:
         """Start to watch what iterations of the parallel loop do to the elements."""

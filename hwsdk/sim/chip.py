@@ -12,6 +12,7 @@ from math import inf
 
 from hwsdk.codegen.loop_ir import LoopKernel, parallel_loop
 from hwsdk.intrinsics import CompiledIntrinsic, compiled
+from hwsdk.sim.places import Interned, Place, PlaceMaker
 from hwsdk.target_desc.model import Level, Memory, Target, Unit
 
 
@@ -43,6 +44,8 @@ class Chip:
         loop = parallel_loop(kernel)
         self.level = None if loop is None else loop.level
         self._costs: dict[str, UseCost] = {}
+        self._places: Interned = {}
+        self._makers: dict[tuple[str, str], PlaceMaker] = {}
 
     @cached_property
     def workers(self) -> int:
@@ -115,6 +118,20 @@ class Chip:
         return UseCost(
             unit, unit.shares or unit.name, interval, latency, chain, asynchronous, setup, fetch, rate
         )
+
+    def place_maker(self, intrinsic: str, operand: str) -> PlaceMaker:
+        """Where the operand's elements lie, for any extents and strides."""
+        key = (intrinsic, operand)
+        if key not in self._makers:
+            self._makers[key] = PlaceMaker(self.intrinsics[intrinsic], operand, self._places)
+        return self._makers[key]
+
+    def moved(self, memory: str, place: Place, itemsize: int) -> int:
+        """Bytes that a copy moves in a memory: whole granules."""
+        count, length = place.runs
+        found = self.memories.get(memory)
+        granule = 1 if found is None else found.granule_bytes or 1
+        return count * -(-length * itemsize // granule) * granule
 
     def bandwidth(self, place: str, write: bool) -> float:
         """Bytes per cycle of one instance, unknown: infinite."""

@@ -69,6 +69,7 @@ class Program:
     dtypes: list[Any]
     written: frozenset[int]  # params that the kernel writes
     shared: frozenset[int]  # those of them that iterations of the parallel loop share
+    asynchronous: frozenset[int]  # buffers that copies may be at work on
     variables: dict[str, str]  # generated name -> name in the kernel, of dims, loops and integer lets
     yields: bool  # iterations meet at barriers
 
@@ -127,6 +128,7 @@ class _Generator:
             [numpy_dtype(b.dtype) for b in self.buffers],
             frozenset(i for i in params if self.facts.written(self.buffers[i].name)),
             frozenset(i for i in params if self.facts.shared(self.buffers[i].name)),
+            frozenset(i for i, b in enumerate(self.buffers) if b.name in self.facts.asynchronous),
             self.variables,
             self.yields,
         )
@@ -219,6 +221,9 @@ class _Generator:
             self.values.start(scope, tally)
             self.store(stmt, scope, tally)
         elif isinstance(stmt, Alloc):
+            for hidden in [v for v in mine if v.buffer.name == stmt.buffer.name]:
+                self.writer.line(f"R.free({hidden.cell})")
+                mine.remove(hidden)
             mine.append(self.declare(scope, stmt.buffer, "", param=False))
 
     def let(self, stmt: Let, scope: Scope, tally: Tally) -> None:

@@ -19,18 +19,13 @@ from hwsdk.sim.chip import Chip
 from hwsdk.sim.faults import Fault
 from hwsdk.sim.kernel_source import Program
 from hwsdk.sim.timeline import Timeline
-from hwsdk.sim.uses import Bound, Pending, Use, complete, store
+from hwsdk.sim.uses import Bound, Pending, Use, complete
 
 
 @dataclass
 class Counted:
-    """What intrinsics did in a launch, and how long each iteration took."""
+    """What the timelines of a launch say.  How often each intrinsic was used is in the plans of its uses."""
 
-    accessed: dict[tuple[str, str], int] = field(default_factory=dict)  # (read or written, place) -> bytes
-    moved: dict[tuple[str, str], int] = field(default_factory=dict)  # the same for copies, in whole granules
-    uses: dict[str, int] = field(default_factory=dict)  # unit -> starts
-    operations: dict[str, int] = field(default_factory=dict)  # unit -> operations
-    intrinsics: dict[str, dict[str, int]] = field(default_factory=dict)  # unit -> intrinsic -> uses
     busy: dict[str, float] = field(default_factory=dict)  # unit -> cycles
     durations: list[float] = field(default_factory=list)
 
@@ -59,6 +54,12 @@ class Launch:
         self.iterations = 0
         self.params: list[Cell] = []
         self.sizes: dict[int, int] = {}
+        self.free_cells: dict[int, list[Cell]] = {}
+        memories = chip.target.memories if chip is not None else ()
+        self.registers = frozenset(m.name for m in memories if m.kind == "registers")
+        for use in uses.values():
+            for plan in use.plans.values():
+                plan.count = 0
         self.commits = 0
         # what belongs to the iteration that runs now
         self.clock = [0.0]
@@ -81,10 +82,19 @@ class Launch:
         if cell.state and mask is not None and mask is not True and mask is not False:
             cell.valid[:] = np.asarray(mask).reshape(-1)
         cell.tracked = written
+        cell.number = number
+        cell.asynchronous = number in self.program.asynchronous
         if number in self.program.shared and self.check:
             cell.share()
         self.params.append(cell)
         return cell
+
+    def report_initialised(self) -> None:
+        """What holds values after the launch, into the masks that the caller gave."""
+        for cell in self.params:
+            mask = self.initialised.get(cell.name)
+            if cell.state and isinstance(mask, np.ndarray):
+                mask.reshape(-1)[:] = cell.valid & VALID
 
     def _initial(self, name: str) -> int:
         """Outputs hold nothing at launch; other params that the kernel writes hold something."""
@@ -98,9 +108,26 @@ class Launch:
             raise Fault(f"{buffer.name} has a negative extent: {list(shape)}")
         size = self.capacity.bytes(buffer, shape, strides)
         self.capacity.take(buffer.place, size, buffer.name)
+        cell = self._new(number, shape, strides)
+        self.sizes[id(cell)] = size
+        return cell
+
+    def _new(self, number: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cell:
+        """A cell: one that is free again, if there is one of this shape.  What it held is uninitialised."""
+        free = self.free_cells.get(number)
+        if free and free[-1].shape == shape and free[-1].strides == strides:
+            cell = free.pop()
+            if cell.state:
+                cell.valid[:] = 0
+            if cell.ready is not None and cell.place in self.registers:  # renamed; memory is the same again
+                cell.ready[:] = 0
+                if cell.read is not None:
+                    cell.read[:] = 0
+            return cell
+        buffer = self.program.buffers[number]
         flat = np.empty(span(shape, strides), self.program.dtypes[number])
         cell = Cell(buffer, shape, strides, flat, 0 if self.check else None)
-        self.sizes[id(cell)] = size
+        cell.number, cell.asynchronous = number, number in self.program.asynchronous
         return cell
 
     def free(self, cell: Cell) -> None:
@@ -108,44 +135,29 @@ class Launch:
         self.capacity.give(cell.place, self.sizes.pop(id(cell)))
         if cell.state and self.pending and int(cell.valid.max()) > VALID:
             raise Fault(f"{cell.name} ends while a copy that was not waited for still works on it")
+        self.free_cells.setdefault(cell.number, []).append(cell)
 
     # ----------------------------------------------------------------------------------------------
     # intrinsics
     def use(self, number: int, views: Any, scalars: Any, extents: tuple[int, ...], me: int) -> None:
         """One use of an intrinsic."""
         use = self.uses[number]
-        bound = Bound.of(use, views, scalars, extents, me)
+        bound = Bound(use, views, scalars, extents, me)
         results = bound.execute()
         if self.check:
             bound.watch(results)
-        until = self._spend(use, bound, extents)
+        until = 0.0 if self.timeline is None else self._time(self.timeline, bound)
         if not use.cost.asynchronous:
-            for name, (array, mask) in results.items():
-                store(*bound.operands[name], array, mask)
-        elif not bound.empty:
-            queue = self.pending.setdefault(use.cost.unit.name, [])
-            queue.append(bound.start(results, until, number))
+            bound.store(results)
+        elif not bound.plan.empty:
+            self.pending.setdefault(use.cost.unit.name, []).append(bound.start(results, until))
 
-    def _spend(self, use: Use, bound: Bound, extents: tuple[int, ...]) -> float:
-        """Counts a use and lets the clock know; returns when its results are there."""
-        cost, counted, unit = use.cost, self.counted, use.cost.unit.name
-        reads = [bound.operands[n] for n in use.reads]
-        writes = [bound.operands[n] for n in use.writes]
-        for verb, operands in (("read", reads), ("written", writes)):
-            for cell, place, _ in operands:
-                _add(counted.accessed, (verb, cell.place), place.size * cell.itemsize)
-        _add(counted.uses, unit, 1)
-        _add(counted.operations, unit, use.operations(extents))
-        _add(counted.intrinsics.setdefault(unit, {}), use.intrinsic.name, 1)
-        timeline = self.timeline
-        if timeline is None:
-            return 0.0
-        if cost.unit.kind != "dma":
-            return timeline.use(cost, use.order, reads, writes, use.interval(extents))
-        for verb, operands in (("read", reads), ("written", writes)):
-            for cell, place, _ in operands:
-                _add(counted.moved, (verb, cell.place), timeline.moved(cell, place))
-        return timeline.copy(cost, reads, writes)
+    def _time(self, timeline: Timeline, bound: Bound) -> float:
+        """The clock moves; returns when the results are there."""
+        use, cost = bound.use, bound.use.cost
+        if cost.unit.kind == "dma":
+            return timeline.copy(cost, bound.spots, use.reads, use.writes)
+        return timeline.use(cost, use.order, bound.plan.interval, bound.spots, use.reads, use.writes)
 
     def settle(self) -> None:
         """A plain access to what intrinsics work on waits for them."""
@@ -215,7 +227,10 @@ class Launch:
         self.clock[0] = 0.0
         self.pending = {}
         for cell in self.params:
-            cell.ready = cell.last_read = cell.chain = cell.producer = None
+            cell.start_times()
+        for cells in self.free_cells.values():
+            for cell in cells:
+                cell.start_times()
         if self.chip is not None and self.cost:
             self.timeline = Timeline(self.chip, self.clock)
 
@@ -244,7 +259,3 @@ class Launch:
         """All iterations are at the barrier: they go on at the time of the last."""
         latest = max((state[1] for state in self.paused.values()), default=0.0)
         self.paused = {n: (t, latest, p, live) for n, (t, _, p, live) in self.paused.items()}
-
-
-def _add(table: dict[Any, int], key: Any, amount: int) -> None:
-    table[key] = table.get(key, 0) + amount

@@ -58,7 +58,8 @@ def run(
 
     target None: all places are plain memory without limits and cost, and there are no intrinsics.
     seed: iterations of the parallel loop run in the order that it gives, instead of upwards.
-    initialised: for outputs whose contents count: name -> True, or a mask of the elements that hold values.
+    initialised: for outputs whose contents count: name -> True, or a mask of the elements that hold values; a
+    mask is updated to what holds values afterwards.
     SimulationError (kernel, statement, buffer, index) for whatever the kernel does wrong.
     """
     return Machine(kernel, target, check=check, cost=cost).run(
@@ -106,6 +107,7 @@ class Machine:
                 if "read-only" not in str(error):
                     raise
                 raise self._located("store to an array that is read-only", error) from None
+        launch.report_initialised()
         return launch_stats(launch)
 
     def _array(self, buffers: Mapping[str, Array], name: str) -> Array:
@@ -212,7 +214,8 @@ def _order(iterations: int, seed: int | None) -> list[int]:
 def _uses(program: Program, chip: Chip) -> dict[int, Use]:
     """The intrinsics of a kernel by the number of their statement."""
     numbered = enumerate(program.statements, 1)
-    return {n: Use(chip, s, n) for n, s in numbered if isinstance(s, Intrin)}
+    homes = {b.name: b.place for b in program.buffers}
+    return {n: Use(chip, s, n, homes) for n, s in numbered if isinstance(s, Intrin)}
 
 
 def _compiled(program: Program, file: str) -> Any:

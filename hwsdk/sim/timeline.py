@@ -24,14 +24,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from hwsdk.sim.cells import Array, Cell, Integers
+from hwsdk.sim.cells import Array
 from hwsdk.sim.chip import Chip, UseCost
-from hwsdk.sim.places import Place
-
-Operand = tuple[Cell, Place, int]  # cell, elements, base
+from hwsdk.sim.places import Spot
 
 
 class Timeline:
@@ -48,62 +47,44 @@ class Timeline:
 
     # ---------------------------------------------------------------------------------------- uses
     def use(
-        self, cost: UseCost, number: int, reads: Sequence[Operand], writes: Sequence[Operand], interval: float
+        self,
+        cost: UseCost,
+        maker: int,
+        interval: float,
+        spots: Sequence[Spot],
+        reads: list[int],
+        writes: list[int],
     ) -> float:
         """A use of a unit that is no copy engine; returns when its results are there.
 
-        `number` identifies the intrinsic, `interval` is how long the use keeps its unit.
+        maker: number of the intrinsic; interval: how long it keeps its unit; reads, writes: positions in
+        spots.
         """
         free = self._unit(cost)
         start = max(self.clock[0], free[0])
-        for cell, place, base in reads:
-            if cell.ready is not None:
-                accumulates = any(w[0] is cell and w[2] == base for w in writes)
-                start = max(
-                    start,
-                    self._chained(cell, place, base, number)
-                    if accumulates
-                    else _latest(cell.ready, place, base),
+        for i in reads:
+            spot = spots[i]
+            there = _latest_ready(spot)
+            if i in writes:
+                there = max(
+                    there - (cost.latency - cost.chain if _chained(spot, maker) else 0.0), _latest_read(spot)
                 )
-        for cell, place, base in writes:
-            if cell.last_read is not None:
-                start = max(start, _latest(cell.last_read, place, base))
-            if cell.ready is not None and not any(r[0] is cell and r[2] == base for r in reads):
-                start = max(start, _latest(cell.ready, place, base) - cost.latency)
+            start = max(start, there)
+        for i in writes:
+            if i not in reads:
+                start = max(start, _latest_read(spots[i]), _latest_ready(spots[i]) - cost.latency)
         heapq.heapreplace(free, start + interval)
-        self.busy[cost.unit.name] = self.busy.get(cost.unit.name, 0.0) + interval
+        name = cost.unit.name
+        self.busy[name] = self.busy.get(name, 0.0) + interval
         finish = start + max(cost.latency, interval)
-        self.note(reads, writes, start + interval, finish)
-        for cell, place, base in writes:
-            if any(r[0] is cell and r[2] == base for r in reads):
-                if cell.chain is None or cell.producer is None:
-                    cell.chain, cell.producer = np.zeros(cell.size), np.zeros(cell.size, np.int64)
-                _put(cell.chain, place, base, start + cost.chain)
-                _put(cell.producer, place, base, number)
-            elif cell.producer is not None:
-                _put(cell.producer, place, base, 0)
+        for i in reads:
+            if i not in writes:
+                _note_read(spots[i], start + interval)
+        for i in writes:
+            _note_written(spots[i], finish, maker if i in reads else 0)
         self.end = max(self.end, finish)
         self.settled = max(self.settled, finish)
         return finish
-
-    def _chained(self, cell: Cell, place: Place, base: int, number: int) -> float:
-        assert cell.ready is not None
-        if cell.chain is None or cell.producer is None or (_part(cell.producer, place, base) != number).any():
-            return _latest(cell.ready, place, base)
-        return _latest(cell.chain, place, base)
-
-    def note(self, reads: Sequence[Operand], writes: Sequence[Operand], read: float, written: float) -> None:
-        """Operands were read by one time and are there at another."""
-        for cell, place, base in reads:
-            if not cell.tracked:
-                continue
-            if cell.last_read is None:
-                cell.last_read = np.zeros(cell.size)
-            _raise(cell.last_read, place, base, read)
-        for cell, place, base in writes:
-            if cell.ready is None:
-                cell.ready = np.zeros(cell.size)
-            _put(cell.ready, place, base, written)
 
     def _unit(self, cost: UseCost) -> list[float]:
         free = self.free.get(cost.owner)
@@ -112,7 +93,7 @@ class Timeline:
         return free
 
     # ---------------------------------------------------------------------------------------- copies
-    def copy(self, cost: UseCost, reads: Sequence[Operand], writes: Sequence[Operand]) -> float:
+    def copy(self, cost: UseCost, spots: Sequence[Spot], reads: list[int], writes: list[int]) -> float:
         """A copy by an engine; returns when its data is there.  A blocking one holds the stream until
         then."""
         self.clock[0] += cost.interval
@@ -123,40 +104,41 @@ class Timeline:
             self.clock[0] = max(self.clock[0], heapq.heappop(flying))
         free = self._unit(cost)
         start = max(self.clock[0], free[0])
-        for cell, place, base in reads:
-            start = max(start, _latest(cell.ready, place, base))
-        for cell, place, base in writes:
-            start = max(start, _latest(cell.ready, place, base), _latest(cell.last_read, place, base))
-        begin, rate = start + cost.setup, cost.bytes_per_cycle
-        ports: dict[str, float] = {}
-        size = 0
-        for operands, write in ((reads, False), (writes, True)):
-            for cell, place, _ in operands:
-                moved = self.moved(cell, place)
-                bandwidth = self.chip.bandwidth(cell.place, write)
-                size = max(size, moved)
-                rate = min(rate, bandwidth)
-                ports[cell.place] = ports.get(cell.place, 0.0) + moved / bandwidth
-                begin = max(begin, self.port.get(cell.place, 0.0))
-        end = begin + size / rate
-        for place_name, time in ports.items():
-            self.port[place_name] = begin + time
+        for i in reads:
+            start = max(start, _latest_ready(spots[i]))
+        for i in writes:
+            start = max(start, _latest_ready(spots[i]), _latest_read(spots[i]))
+        end = self._transfer(
+            cost, start, [(spots[i], False) for i in reads] + [(spots[i], True) for i in writes]
+        )
         heapq.heapreplace(free, end)
         self.busy[cost.unit.name] = self.busy.get(cost.unit.name, 0.0) + (end - start)
         there = end + cost.fetch
-        self.note(reads, writes, end, there)
+        for i in reads:
+            _note_read(spots[i], end)
+        for i in writes:
+            _note_written(spots[i], there, 0)
         self.end = max(self.end, there)
         heapq.heappush(flying, there)
         if not cost.asynchronous:
             self.clock[0] = max(self.clock[0], there)
         return there
 
-    def moved(self, cell: Cell, place: Place) -> int:
-        """Bytes that cross into the place: whole granules."""
-        count, length = place.runs
-        size = length * cell.itemsize
-        granule = self.chip.memories[cell.place].granule_bytes or 1 if cell.place in self.chip.memories else 1
-        return count * -(-size // granule) * granule
+    def _transfer(self, cost: UseCost, start: float, operands: list[tuple[Spot, bool]]) -> float:
+        """When the last byte leaves, if the engine starts at `start`; the ports of the places are then
+        taken."""
+        begin, rate, size = start + cost.setup, cost.bytes_per_cycle, 0
+        ports: dict[str, float] = {}
+        for spot, write in operands:
+            place = spot.cell.place
+            moved = self.chip.moved(place, spot.place, spot.cell.itemsize)
+            bandwidth = self.chip.bandwidth(place, write)
+            size, rate = max(size, moved), min(rate, bandwidth)
+            ports[place] = ports.get(place, 0.0) + moved / bandwidth
+            begin = max(begin, self.port.get(place, 0.0))
+        for place, time in ports.items():
+            self.port[place] = begin + time
+        return begin + size / rate
 
     # ---------------------------------------------------------------------------------------- syncs
     def wait(self, until: float, cost: float) -> None:
@@ -168,37 +150,73 @@ class Timeline:
         return max(self.clock[0], self.end)
 
 
-def _dense(times: Array, place: Place, base: int) -> bool:
-    """Can the elements be seen as a view?  (A masked use may reach beyond its buffer.)"""
-    return place.strides is not None and base + place.low >= 0 and base + place.high < times.size
+def _chained(spot: Spot, maker: int) -> bool:
+    """Was every element written last by the accumulation `maker`?  (Since it wrote this spot, only it
+    wrote.)"""
+    cell = spot.cell
+    return spot.maker == maker == cell.maker and spot.written >= cell.maker_since
 
 
-def _inside(times: Array, place: Place, base: int) -> Integers:
-    where = place.at(base)
-    return where[(where >= 0) & (where < times.size)]
+def _view(spot: Spot, times: Array) -> Array:
+    assert spot.place.strides is not None
+    return spot.place.view(times, times.dtype, times.itemsize, spot.base)
 
 
-def _part(times: Array, place: Place, base: int) -> Array:
-    if _dense(times, place, base):
-        return place.view(times, times.dtype, times.itemsize, base)
-    return np.asarray(times[_inside(times, place, base)])
+def _inside(spot: Spot) -> Any:
+    where = spot.offsets()
+    return where[(where >= 0) & (where < spot.cell.size)]
 
 
-def _latest(times: Array | None, place: Place, base: int) -> float:
-    return 0.0 if times is None or not place.size else float(_part(times, place, base).max(initial=0.0))
+def _latest_ready(spot: Spot) -> float:
+    """When the last of the elements is there."""
+    times = spot.cell.ready
+    if times is None or not spot.place.size:
+        return 0.0
+    if spot.ready is None and spot.data is not None:
+        spot.ready = _view(spot, times)
+    elements = spot.ready if spot.ready is not None else times[_inside(spot)]
+    return float(np.maximum.reduce(elements, axis=None, initial=0.0))
 
 
-def _put(times: Array, place: Place, base: int, value: float) -> None:
-    if _dense(times, place, base):
-        place.view(times, times.dtype, times.itemsize, base)[...] = value
+def _latest_read(spot: Spot) -> float:
+    """When the last of the elements has been read."""
+    times = spot.cell.read
+    if times is None or not spot.place.size:
+        return 0.0
+    if spot.read_times is None and spot.data is not None:
+        spot.read_times = _view(spot, times)
+    elements = spot.read_times if spot.read_times is not None else times[_inside(spot)]
+    return float(np.maximum.reduce(elements, axis=None, initial=0.0))
+
+
+def _note_read(spot: Spot, time: float) -> None:
+    cell = spot.cell
+    if not cell.tracked or not spot.place.size:
+        return
+    if cell.read is None:
+        cell.read = np.zeros(cell.size)
+    if spot.read_times is None and spot.data is not None:
+        spot.read_times = _view(spot, cell.read)
+    if spot.read_times is not None:
+        np.maximum(spot.read_times, time, out=spot.read_times)
     else:
-        times[_inside(times, place, base)] = value
+        where = _inside(spot)
+        cell.read[where] = np.maximum(cell.read[where], time)
 
 
-def _raise(times: Array, place: Place, base: int, value: float) -> None:
-    if _dense(times, place, base):
-        view = place.view(times, times.dtype, times.itemsize, base)
-        np.maximum(view, value, out=view)
+def _note_written(spot: Spot, time: float, maker: int) -> None:
+    cell = spot.cell
+    if not spot.place.size:
+        return
+    if cell.ready is None:
+        cell.ready = np.zeros(cell.size)
+    cell.writes += 1
+    if cell.maker != maker:
+        cell.maker, cell.maker_since = maker, cell.writes
+    spot.maker, spot.written = maker, cell.writes
+    if spot.ready is None and spot.data is not None:
+        spot.ready = _view(spot, cell.ready)
+    if spot.ready is not None:
+        spot.ready[...] = time
     else:
-        where = _inside(times, place, base)
-        times[where] = np.maximum(times[where], value)
+        cell.ready[_inside(spot)] = time

@@ -10,8 +10,8 @@ Design choice: the usual use, where every element is fine, pays nothing for that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,29 @@ import numpy as np
 from hwsdk.codegen.loop_ir import Intrin, View
 from hwsdk.intrinsics import CompiledIntrinsic, SemanticsError
 from hwsdk.sim import faults
-from hwsdk.sim.cells import MAX_READERS, PENDING, READING, VALID, Array, Cell, Integers
+from hwsdk.sim.cells import MAX_READERS, PENDING, READING, VALID, Array, Cell
 from hwsdk.sim.chip import Chip
 from hwsdk.sim.faults import Fault
-from hwsdk.sim.places import Place, PlaceMaker
-from hwsdk.sim.timeline import Operand
+from hwsdk.sim.places import Place, Spot, spot
+
+Results = Mapping[
+    str, tuple[Array, Any]
+]  # written operand -> its elements, and which are written (None: all)
+
+
+@dataclass
+class Plan:
+    """A use with given extents and strides: everything that does not depend on where its operands lie.
+
+    count: how often it happened.  Bytes are by (read or written, operand number).
+    """
+
+    dims: Mapping[str, int]
+    places: tuple[Place, ...]
+    operations: int
+    interval: float
+    empty: bool
+    count: int = 0
 
 
 @dataclass
@@ -31,162 +49,177 @@ class Pending:
     """An asynchronous use that was not waited for.  group: number of the commit that took it, None before."""
 
     until: float
-    writes: list[tuple[Cell, Place, int, Array, Any]]
-    reads: list[Operand]
+    writes: list[tuple[Spot, Array, Any]]
+    reads: list[Spot]
+    statement: int
     group: int | None = None
-    statement: int = 0
 
 
 class Use:
     """One Intrin statement made ready."""
 
-    def __init__(self, chip: Chip, stmt: Intrin, number: int) -> None:
+    def __init__(self, chip: Chip, stmt: Intrin, number: int, homes: Mapping[str, str]) -> None:
         self.number, self.chip = number, chip
         self.intrinsic: CompiledIntrinsic = chip.intrinsics[stmt.name]
         self.views = [n for n, o in stmt.operands if isinstance(o, View)]
+        self.places = [
+            homes[o.buffer] for _, o in stmt.operands if isinstance(o, View)
+        ]  # memories of the views
         self.scalars = [n for n, o in stmt.operands if not isinstance(o, View)]
         self.dims = [n for n, _ in stmt.dims]
-        self.makers = {n: PlaceMaker(self.intrinsic, n) for n in self.views}
-        self.reads = [n for n in self.views if n in self.intrinsic.reads]
-        self.writes = [n for n in self.views if n in self.intrinsic.writes]
+        self.makers = [chip.place_maker(stmt.name, n) for n in self.views]
+        self.reads = [i for i, n in enumerate(self.views) if n in self.intrinsic.reads]
+        self.writes = [i for i, n in enumerate(self.views) if n in self.intrinsic.writes]
+        self.both = [i for i in self.reads if i in self.writes]
         self.cost = chip.cost(stmt.name)
         self.order = list(chip.target.intrinsics).index(stmt.name) + 1
-        self.align = {n: self.intrinsic.operands[n].align_bytes or 0 for n in self.views}
-        self.scalar_types = {n: self.intrinsic.operands[n].dtype for n in self.scalars}
+        self.align = [self.intrinsic.operands[n].align_bytes or 0 for n in self.views]
         semantics = self.intrinsic.spec.semantics
         self.conditional = " where " in semantics
         self.selective = self.conditional or "select(" in semantics
-        self.whole = self.intrinsic.dims
-        self.statement = stmt
-        self._operations: dict[tuple[int, ...], int] = {}
+        self.shaping = [i for i, n in enumerate(self.scalars) if any(n in m.scalars for m in self.makers)]
+        self.plans: dict[tuple[int, ...], Plan] = {}
 
-    def interval(self, dims: tuple[int, ...]) -> float:
-        """Cycles that a use keeps its unit.  A library operation takes its operations at the rate of
-        another."""
-        cost = self.intrinsic.spec.cost
-        return self.cost.interval if cost.of is None else self.library(dims)
-
-    def library(self, dims: tuple[int, ...]) -> float:
-        cost, chip = self.intrinsic.spec.cost, self.chip
-        assert cost.of is not None
-        other = chip.intrinsics[cost.of]
-        rate = other.ops / chip.cost(cost.of).interval * chip.units[other.spec.unit].count
-        overhead = (cost.overhead_us or 0.0) * chip.clock_ghz * 1000
-        return self.operations(dims) / (rate * (cost.efficiency or 1.0)) + overhead
-
-    def operations(self, dims: tuple[int, ...]) -> int:
-        """Arithmetic operations of a use with these run-time extents."""
-        found = self._operations.get(dims)
+    def plan(self, scalars: tuple[Any, ...], extents: tuple[int, ...]) -> Plan:
+        """The plan for these extents and strides."""
+        key = (*extents, *(int(scalars[i]) for i in self.shaping)) if self.shaping else extents
+        found = self.plans.get(key)
         if found is None:
-            found = self._operations[dims] = self.intrinsic.operations(dict(zip(self.dims, dims)))
+            found = self.plans[key] = self._plan(scalars, extents)
         return found
 
-
-@dataclass
-class Bound:
-    """The operands of one use: cell, elements, base of each view; values of scalars; extents."""
-
-    use: Use
-    dims: Mapping[str, int]
-    operands: dict[str, Operand]
-    scalars: dict[str, Any]
-    me: int
-    empty: bool = False
-    fetched: dict[str, Array] = field(default_factory=dict)
-
-    @staticmethod
-    def of(
-        use: Use, views: tuple[Any, ...], scalars: tuple[Any, ...], extents: tuple[int, ...], me: int
-    ) -> Bound:
-        intrinsic = use.intrinsic
-        given = dict(zip(use.dims, extents))
-        values = dict(zip(use.scalars, scalars))
+    def _plan(self, scalars: tuple[Any, ...], extents: tuple[int, ...]) -> Plan:
+        given = dict(zip(self.dims, extents))
+        values = dict(zip(self.scalars, scalars))
         try:
-            if given:
-                intrinsic.check_extents(given)
-            dims = {**use.whole, **given}
-            operands = {}
-            for name, (cell, index) in zip(use.views, views):
-                place = use.makers[name](dims, values)
-                operands[name] = (cell, place, _base(cell, index, place.size, name))
+            self.intrinsic.check_extents(given)
+            places = tuple(make({**self.intrinsic.dims, **given}, values) for make in self.makers)
         except SemanticsError as error:
             raise Fault(str(error)) from None
-        bound = Bound(use, dims, operands, values, me)
-        bound.empty = any(n == 0 for n in given.values())
-        for name, align in use.align.items():
-            cell, place, base = operands[name]
-            if align and place.size and base * cell.itemsize % align:
-                raise Fault(f"operand {name} at {cell.element(base)} is not aligned to {align} bytes")
-        return bound
+        operations = self.intrinsic.operations(given)
+        empty = any(n == 0 for n in extents)
+        return Plan(given, places, operations, self.interval(operations), empty)
 
-    def execute(self) -> dict[str, tuple[Array, Any]]:
-        """The semantics: for each written operand its elements, and which of them are written (None: all)."""
-        use = self.use
+    def interval(self, operations: int) -> float:
+        """Cycles that a use keeps its unit.  A library operation takes its operations at the rate of
+        another."""
+        cost, chip = self.intrinsic.spec.cost, self.chip
+        if cost.of is None:
+            return self.cost.interval
+        other = chip.intrinsics[cost.of]
+        rate = other.ops / chip.cost(cost.of).interval * chip.units[other.spec.unit].count
+        return (
+            operations / (rate * (cost.efficiency or 1.0)) + (cost.overhead_us or 0.0) * chip.clock_ghz * 1000
+        )
+
+
+class Bound:
+    """The operands of one use: their spots, the values of scalars."""
+
+    __slots__ = ("me", "plan", "scalars", "spots", "use")
+
+    def __init__(
+        self, use: Use, views: Sequence[Any], scalars: tuple[Any, ...], extents: tuple[int, ...], me: int
+    ):
+        self.use, self.me = use, me
+        self.plan = plan = use.plan(scalars, extents)
+        plan.count += 1
+        self.scalars = scalars
+        self.spots: list[Spot] = []
+        for i, (cell, index) in enumerate(views):
+            base = self.base(i, cell, index)
+            self.spots.append(spot(cell, plan.places[i], base))
+
+    def base(self, number: int, cell: Cell, index: tuple[int, ...]) -> int:
+        """The offset where an operand begins."""
+        offset, size, use = 0, self.plan.places[number].size, self.use
+        for axis, i in enumerate(index):
+            if size and not 0 <= i < cell.shape[axis]:
+                raise Fault(
+                    f"out of bounds: operand {use.views[number]} begins at index {i} of axis {axis} of {cell.name},"
+                    f" which is outside 0..{cell.shape[axis] - 1}"
+                )
+            offset += i * cell.strides[axis]
+        align = use.align[number]
+        if align and size and offset * cell.itemsize % align:
+            raise Fault(
+                f"operand {use.views[number]} at {cell.element(offset)} is not aligned to {align} bytes"
+            )
+        return offset
+
+    # -----------------------------------------------------------------------------------------------
+    # semantics
+    def execute(self) -> Results:
+        """The semantics executed."""
+        use, names = self.use, self.use.views
+        arrays: dict[str, Any] = dict(zip(use.scalars, self.scalars))
         suspects: dict[str, Any] = {}
-        arrays: dict[str, Any] = dict(self.scalars)
-        for name in use.reads:
-            arrays[name], bad = self.fetch(name)
+        for i in use.reads:
+            arrays[names[i]], bad = self.fetch(i)
             if bad is not None:
-                suspects[name] = bad
-        kept = [n for n in use.writes if use.conditional and n not in use.reads]
+                suspects[names[i]] = bad
         if not suspects and not use.conditional:
-            results = use.intrinsic.evaluate(arrays, self.dims, check=False)
-            return {n: (results[n], None) for n in use.writes}
+            results = use.intrinsic.evaluate(arrays, self.plan.dims, check=False)
+            return {n: (a, None) for n, a in results.items()}
+        return self.twice(arrays, suspects)
+
+    def twice(self, arrays: dict[str, Any], suspects: Mapping[str, Any]) -> Results:
+        """Executed with two fillings of what may not be read and of what is only written."""
+        use, names = self.use, self.use.views
+        kept = {names[i]: self.spots[i] for i in use.writes if use.conditional and i not in use.reads}
         runs = []
         for filling in (0, 1):
             filled = {n: _filled(arrays[n], bad, filling) for n, bad in suspects.items()}
-            for name in kept:
-                cell, place, _ = self.operands[name]
-                filled[name] = np.full(place.shape, _FILLINGS[cell.dtype.kind][filling]).astype(cell.dtype)
-            runs.append(use.intrinsic.evaluate({**arrays, **filled}, self.dims, check=False))
-        return {
-            n: self.compared(n, runs[0][n], runs[1][n], arrays.get(n), suspects, kept) for n in use.writes
-        }
-
-    def compared(
-        self, name: str, one: Array, two: Array, old: Any, suspects: Mapping[str, Any], kept: list[str]
-    ) -> tuple[Array, Any]:
-        same = _same(one, two)
-        if name in kept:
-            return one, same  # an element that kept two different fillings was not written
-        if name in suspects:
-            untouched = suspects[name] & ~same
-            changed = ~_same(one, _filled(old, suspects[name], 0)) & untouched
-            if changed.any():
-                self.refuse(suspects)
-            return one, ~untouched
-        if not same.all():
-            self.refuse(suspects)
-        return one, (None if not self.use.conditional else ~_same(one, old) if old is not None else None)
+            for name, at in kept.items():
+                kind = at.cell.dtype
+                filled[name] = np.full(at.place.shape, _FILLINGS[kind.kind][filling]).astype(kind)
+            runs.append(use.intrinsic.evaluate({**arrays, **filled}, self.plan.dims, check=False))
+        results: dict[str, tuple[Array, Any]] = {}
+        for i in use.writes:
+            name = names[i]
+            one, same = runs[0][name], _same(runs[0][name], runs[1][name])
+            if name in kept:
+                results[name] = one, same  # an element that kept both fillings was not written
+            elif name in suspects:
+                untouched = suspects[name] & ~same
+                if (~_same(one, _filled(arrays[name], suspects[name], 0)) & untouched).any():
+                    self.refuse(suspects)
+                results[name] = one, ~untouched
+            else:
+                if not same.all():
+                    self.refuse(suspects)
+                changed = ~_same(one, arrays[name]) if use.conditional and name in arrays else None
+                results[name] = one, changed
+        return results
 
     def refuse(self, suspects: Mapping[str, Any]) -> None:
         """The result depends on elements that may not be read: say which."""
         for name, bad in suspects.items():
-            cell, place, base = self.operands[name]
-            where = place.at(base)[bad]
-            outside = (where < 0) | (where >= cell.size)
+            at = self.spots[self.use.views.index(name)]
+            where = at.offsets()[bad]
+            outside = (where < 0) | (where >= at.cell.size)
             if outside.any():
                 raise Fault(
-                    f"out of bounds: operand {name} reads element {int(where[outside][0])} of {cell.name}"
+                    f"out of bounds: operand {name} reads element {int(where[outside][0])} of {at.cell.name}"
                 )
-            faults.check_read_at(cell, where)
+            faults.check_read_at(at.cell, where)
 
-    def fetch(self, name: str) -> tuple[Array, Any]:
+    def fetch(self, number: int) -> tuple[Array, Any]:
         """The operand as a logical tensor, and the elements that may not be read (None: all may)."""
-        cell, place, base = self.operands[name]
-        if not self.use.selective or place.inside(cell, base):
-            place.require(cell, base, name)
-            array = _read(cell, place, base)
-            if not cell.state or not place.size:
-                return array, None
-            states = _states(cell, place, base)
-            good = (states & (VALID | PENDING)) == VALID
-            if good.all():
-                return array, None
-            if not self.use.selective:
-                faults.check_read_at(cell, place.at(base))
-            return array, ~good
-        where = place.at(base)
+        at, selective = self.spots[number], self.use.selective
+        cell, place = at.cell, at.place
+        if at.whole:
+            if not cell.state or not place.size or _initialised(at):
+                return at.read(), None
+            bad = (at.states if at.states is not None else cell.valid[at.offsets()]) & (
+                VALID | PENDING
+            ) != VALID
+            if bad.any() and not selective:
+                faults.check_read_at(cell, at.offsets())
+            return at.read(), bad if bad.any() else None
+        if not selective:
+            at.require(self.use.views[number])
+        where = at.offsets()
         outside = (where < 0) | (where >= cell.size)
         inside = np.where(outside, 0, where)
         array = cell.flat[inside] if cell.size else np.zeros(where.shape, cell.dtype)
@@ -195,116 +228,76 @@ class Bound:
 
     # -------------------------------------------------------------------------------------------------
     # effects
-    def watch(self, results: Mapping[str, tuple[Array, Any]]) -> None:
-        """Races: against asynchronous copies, and between iterations of the parallel loop."""
-        for name in self.use.reads:
-            cell, place, base = self.operands[name]
-            if self.me and cell.writers and place.size:
-                faults.race_read_at(cell, self.me, _touched(place, base, None, cell))
-        for name, (_, mask) in results.items():
-            cell, place, base = self.operands[name]
-            if mask is None:
-                place.require(cell, base, name)
-            where = _touched(place, base, mask, cell)
-            if not where.size:
-                continue
-            if int(where.min()) < 0 or int(where.max()) >= cell.size:
-                place.require(cell, base, name)
-            if cell.state:
-                faults.check_write_at(cell, where)
-            if self.me and cell.writers:
-                faults.race_write_at(cell, self.me, where)
+    def watch(self, results: Results) -> None:
+        """Bounds of what is written; races against asynchronous copies, and between iterations."""
+        use = self.use
+        for i in use.reads if self.me else ():
+            at = self.spots[i]
+            if at.cell.writers and at.place.size:
+                faults.race_read_at(at.cell, self.me, at.offsets())
+        for i in use.writes:
+            self.watch_write(self.spots[i], results[use.views[i]][1], use.views[i])
 
-    def start(self, results: Mapping[str, tuple[Array, Any]], until: float, statement: int) -> Pending:
+    def watch_write(self, at: Spot, mask: Any, operand: str) -> None:
+        shared = bool(self.me and at.cell.writers)
+        if mask is None:
+            at.require(operand)
+            if not at.cell.asynchronous and not shared:
+                return
+        where = at.touched(mask)
+        if not where.size:
+            return
+        if not at.whole and (int(where.min()) < 0 or int(where.max()) >= at.cell.size):
+            at.require(operand)
+        if at.cell.state:
+            faults.check_write_at(at.cell, where)
+        if shared:
+            faults.race_write_at(at.cell, self.me, where)
+
+    def store(self, results: Results) -> None:
+        """The effect, at once."""
+        for i in self.use.writes:
+            self.spots[i].write(*results[self.use.views[i]])
+
+    def start(self, results: Results, until: float) -> Pending:
         """The asynchronous effect: the elements are on their way."""
-        pending = Pending(until, [], [self.operands[n] for n in self.use.reads], statement=statement)
-        for cell, place, base in pending.reads:
-            if cell.state and place.size:
-                where = place.at(base)
-                if int(cell.valid[where].max()) >> 2 >= MAX_READERS:
-                    raise Fault(f"more than {MAX_READERS} copies that were not waited for read {cell.name}")
-                cell.valid[where] += READING
-        for name, (array, mask) in results.items():
-            cell, place, base = self.operands[name]
-            pending.writes.append((cell, place, base, np.array(array, copy=True), mask))
-            if cell.state and place.size:
-                cell.valid[_touched(place, base, mask, cell)] |= PENDING
+        pending = Pending(until, [], [self.spots[i] for i in self.use.reads], self.use.number)
+        for at in pending.reads:
+            if at.cell.state and at.place.size:
+                where = at.offsets()
+                if int(at.cell.valid[where].max()) >> 2 >= MAX_READERS:
+                    raise Fault(
+                        f"more than {MAX_READERS} copies that were not waited for read {at.cell.name}"
+                    )
+                at.cell.valid[where] += READING
+        for i in self.use.writes:
+            at, (array, mask) = self.spots[i], results[self.use.views[i]]
+            pending.writes.append((at, np.array(array, copy=True), mask))
+            if at.cell.state and at.place.size:
+                at.cell.valid[at.touched(mask)] |= PENDING
         return pending
-
-
-def store(cell: Cell, place: Place, base: int, array: Array, mask: Any) -> None:
-    """Writes the elements of an operand."""
-    if not place.size:
-        return
-    if place.strides is not None and mask is None:
-        place.view(cell.raw, cell.dtype, cell.itemsize, base)[...] = array
-        if cell.state:
-            place.view(cell.state, np.uint8, 1, base)[...] = VALID
-        return
-    where = _touched(place, base, mask, cell)
-    cell.flat[where] = _spread(array, place) if mask is None else np.asarray(array)[mask]
-    if cell.state:
-        cell.valid[where] = VALID
 
 
 def complete(pending: Pending) -> None:
     """What was on its way is there."""
-    for cell, place, base in pending.reads:
-        if cell.state and place.size:
-            cell.valid[place.at(base)] -= READING
-    for cell, place, base, array, mask in pending.writes:
-        store(cell, place, base, array, mask)
+    for at in pending.reads:
+        if at.cell.state and at.place.size:
+            at.cell.valid[at.offsets()] -= READING
+    for at, array, mask in pending.writes:
+        at.write(array, mask)
 
 
-def _base(cell: Cell, index: tuple[int, ...], size: int, operand: str) -> int:
-    offset = 0
-    for axis, i in enumerate(index):
-        if size and not 0 <= i < cell.shape[axis]:
-            raise Fault(
-                f"out of bounds: operand {operand} begins at index {i} of axis {axis} of {cell.name},"
-                f" which is outside 0..{cell.shape[axis] - 1}"
-            )
-        offset += i * cell.strides[axis]
-    return offset
-
-
-def _read(cell: Cell, place: Place, base: int) -> Array:
-    if not place.size:
-        return np.zeros(place.shape, cell.dtype)
-    if place.strides is not None:
-        return place.view(cell.raw, cell.dtype, cell.itemsize, base)
-    values = cell.flat[place.at(base)]
-    return values
-
-
-def _states(cell: Cell, place: Place, base: int) -> Any:
-    if place.strides is not None:
-        return place.view(cell.state, np.uint8, 1, base)
-    return cell.valid[place.at(base)]
-
-
-def _touched(place: Place, base: int, mask: Any, cell: Cell) -> Integers:
-    where = place.at(base)
-    return where if mask is None else where[mask]
-
-
-def _spread(array: Array, place: Place) -> Array:
-    """Replicas of an operand hold the same values: further axes of the place."""
-    extra = len(place.shape) - np.ndim(array)
-    return (
-        array
-        if not extra
-        else np.broadcast_to(np.reshape(array, np.shape(array) + (1,) * extra), place.shape)
-    )
+def _initialised(at: Spot) -> bool:
+    """Are all elements initialised and no copy at work?  (A quick yes; False may still be right.)"""
+    place = at.place
+    if place.dense:
+        return at.cell.state.count(1, at.base, at.base + place.size) == place.size
+    return at.states is not None and not at.cell.asynchronous and bool(at.states.all())
 
 
 _FILLINGS: dict[str, tuple[Any, Any]] = {
-    "b": (False, True),
-    "f": (3.0, -5.0),
-    "i": (3, 5),
-    "u": (3, 5),
-    "V": (3.0, -5.0),
-}
+    "b": (False, True), "f": (3.0, -5.0), "i": (3, 5), "u": (3, 5), "V": (3.0, -5.0),
+}  # fmt: skip
 
 
 def _filled(array: Any, bad: Any, filling: int) -> Array:
@@ -315,8 +308,6 @@ def _filled(array: Any, bad: Any, filling: int) -> Array:
 
 def _same(one: Array, two: Array) -> Any:
     """Bit for bit."""
-    one, two = np.ascontiguousarray(one), np.ascontiguousarray(two)
-    if one.dtype == bool or one.dtype.itemsize == 1:
-        return one.view(np.uint8).reshape(one.shape) == two.view(np.uint8).reshape(two.shape)
     kind = np.dtype(f"u{one.dtype.itemsize}")
+    one, two = np.ascontiguousarray(one), np.ascontiguousarray(two)
     return one.view(kind).reshape(one.shape) == two.view(kind).reshape(two.shape)

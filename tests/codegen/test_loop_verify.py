@@ -29,9 +29,9 @@ BAD = {
     "load condition": ("y[0] = x[0]?(i[0])", "the condition of a load is not bool"),
     "select": ("y[0] = select(x[0] < x[1], x[0], 1.0:f64):f32", "select: f32 and f64"),
     "float index": ("let q: f32 = x[0]\ny[q] = x[0]", "q is f32: only an integer may be used in an index"),
-    "name twice": ("let q: i32 = i[0]\nlet q: i32 = i[1]", "the name 'q' is bound already"),
-    "loop hides a name": ("for n < 4 {\ny[0] = x[0]\n}", "the name 'n' is bound already"),
-    "buffer hides a name": ("alloc x: f32[4] in main", "the name 'x' is bound already"),
+    "dim twice": ("let n: i32 = i[0]", "the name 'n' hides a param or dim"),
+    "loop hides a name": ("for n < 4 {\ny[0] = x[0]\n}", "the name 'n' hides a param or dim"),
+    "buffer hides a name": ("alloc x: f32[4] in main", "the name 'x' hides a param or dim"),
     "dynamic vector": ("vector l < n {\ny[l] = x[l]\n}", "the extent of a vector loop must be a constant"),
     "dynamic unroll": ("unroll l < n {\ny[l] = x[l]\n}", "the extent of a unroll loop must be a constant"),
     "two parallel loops": (
@@ -95,6 +95,16 @@ def test_bad_kernel(name: str) -> None:
     kernel = parse_kernel(HEAD + body + "\n}")
     with pytest.raises(CodegenError, match=message):
         verify_kernel(kernel)
+
+
+def test_a_later_binding_hides_an_earlier_one() -> None:
+    body = "let q: i32 = i[0]\nlet q: f32 = x[0]\ny[0] = q\nalloc t: f32[4] in main\nalloc t: i32[2, 2] in main\nt[0, 1] = i[0]"
+    verify_kernel(parse_kernel(HEAD + body + "\n}"))
+    with pytest.raises(CodegenError, match="q is f32, not i32"):
+        kernel = parse_kernel(HEAD + body.replace("y[0] = q", "y[0] = f32(q:i32)") + "\n}")
+        verify_kernel(kernel)
+    with pytest.raises(CodegenError, match="no buffer 'q'"):
+        verify_kernel(parse_kernel(HEAD + "alloc q: f32[4] in main\nfor q < 4 {\ny[0] = q[0]\n}\n}"))
 
 
 TARGET = {
