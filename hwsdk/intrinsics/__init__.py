@@ -11,7 +11,7 @@
 `verify.verify_native` runs bindings against their semantics.
 """
 
-from hwsdk.intrinsics.check import lint, load_checked
+from hwsdk.intrinsics.check import lint, load_checked, load_target
 from hwsdk.intrinsics.compiled import CompiledIntrinsic, compiled
 from hwsdk.intrinsics.emit_llvm import emit_llvm, natural_type
 from hwsdk.intrinsics.emit_source import emit_source
@@ -25,5 +25,6 @@ __all__ = [
     "emit_source",
     "lint",
     "load_checked",
+    "load_target",
     "natural_type",
 ]

@@ -18,11 +18,11 @@ from hwsdk.intrinsics.integers import extent
 from hwsdk.intrinsics.lint_emission import emission_findings
 from hwsdk.intrinsics.lint_layout import layout_findings
 from hwsdk.intrinsics.signature import check_condition
-from hwsdk.intrinsics.syntax import SemanticsError, names, parse_expr
+from hwsdk.intrinsics.syntax import RESERVED, SemanticsError, names, parse_expr
 from hwsdk.target_desc.description import Description, read_description
-from hwsdk.target_desc.lint import Finding, one_per_line, structural_findings
 from hwsdk.target_desc.loading import load_described, resolve
 from hwsdk.target_desc.model import Target
+from hwsdk.target_desc.structure import Finding, one_per_line, structural_findings
 
 PEAK_TOLERANCE = 0.05
 _GROUND = (("execution",), ("memory",), ("units",))
@@ -40,9 +40,8 @@ def problems(description: Description) -> list[Problem]:
     """Like `lint`, for a description that was read before."""
     findings = structural_findings(description)
     findings += _widths(description.target)
-    if any(
-        path[:1] in _GROUND for path, _ in findings
-    ):  # what stands on a broken place would repeat the mistake
+    if any(path[:1] in _GROUND for path, _ in findings):
+        # what stands on a broken place would only repeat the mistake
         return one_per_line(description.problem(path, message) for path, message in findings)
     broken = {path[1] for path, _ in findings if path[:1] == ("intrinsics",)}
     for name, spec in description.target.intrinsics.items():
@@ -63,6 +62,9 @@ def load_checked(
     if found:
         raise DescriptionError(found)
     return load_described(description, detect=detect, features=features)
+
+
+load_target = load_checked  # the public `hwsdk.load_target`
 
 
 def _widths(target: Target) -> Iterator[Finding]:
@@ -89,6 +91,11 @@ def _intrinsic(x: CompiledIntrinsic) -> Iterator[Finding]:
 
 
 def _semantics(x: CompiledIntrinsic) -> Iterator[Finding]:
+    for block in ("dims", "operands"):
+        for name in getattr(x.spec, block):
+            if name in RESERVED:
+                yield (block, name), f"{name!r} is a word of the semantics language; choose another name"
+                return
     try:
         assert x.dims is not None
     except SemanticsError as error:

@@ -36,6 +36,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("+", "-"),
     ("*", "/", "//", "%"),
 )
+RESERVED = frozenset({*REDUCTIONS, "inf", "nan", "or", "and", "not", "where", "address"})
 MAX_DEPTH = 64
 MAX_INTEGER = (1 << 63) - 1
 
@@ -171,7 +172,7 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<num>[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|[0-9]+(?:[eE][-+]?[0-9]+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<op>\+=|//|<=|>=|==|!=|[-+*/%^()\[\],;=<>.]))"
 )
-_RESERVED = {"or", "and", "not", "where"}
+_WORDS = {"or", "and", "not", "where"}
 
 
 def parse(text: str) -> Program:
@@ -302,7 +303,7 @@ class _Parser:
             inner = self.expr()
             self.take(")")
             return inner
-        if kind != "name" or token in _RESERVED:
+        if kind != "name" or token in _WORDS:
             self.fail(f"unexpected {token!r}")
         if token in ("inf", "nan"):
             return Number(float(token))

@@ -13,12 +13,14 @@ from hwsdk.target_desc.description import Description, read_description
 from hwsdk.target_desc.loading import load_target, resolve
 from hwsdk.target_desc.model import Target
 from hwsdk.target_desc.roots import Entry, find_roots, list_targets
+from hwsdk.target_desc.structure import lint
 
 __all__ = [
     "Description",
     "Entry",
     "Target",
     "find_roots",
+    "lint",
     "list_targets",
     "load_target",
     "read_description",

@@ -99,7 +99,7 @@ CASES: list[tuple[str, ...]] = [
     (
         "missing block",
         "npu",
-        'runtime: {port: "hwsdk.sim.port:SimulatedPort", launch_us: 5}\n',
+        'runtime: {port: "ral:NpuPort", launch_us: 5} # the file ral.py comes with silicon; the simulator needs none\n',
         "",
         "block 'runtime' is missing",
         "hwsdk: 1",
@@ -297,6 +297,13 @@ CASES: list[tuple[str, ...]] = [
         "'kk' is neither a dim nor a scalar",
     ),
     ("condition that is a number", "library", "m*n*k >= 262144 and ldc >= n", "m*n*k", "a condition is bool"),
+    (
+        "operand named like a word",
+        "simd",
+        "{n: 16, k: 2}",
+        "{n: 16, sum: 2}",
+        "is a word of the semantics language",
+    ),
     # ---- layouts
     (
         "layout that collides",
