@@ -13,6 +13,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -76,17 +77,17 @@ class ObjectCache:
         except OSError as problem:
             self.off = True
             reason = problem.strerror or problem
-            warnings.warn(f"object cache {self.directory} is not usable ({reason}); going on without it", stacklevel=2)
+            warnings.warn(
+                f"object cache {self.directory} is not usable ({reason}); going on without it", stacklevel=2
+            )
         finally:
             if name:
                 _remove(name)
 
 
 def _remove(name: str) -> None:
-    try:
+    with suppress(OSError):  # nothing more can be done about a directory that refuses
         os.unlink(name)
-    except OSError:
-        pass  # nothing more can be done about a directory that refuses
 
 
 @cache

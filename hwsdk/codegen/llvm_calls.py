@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hwsdk.codegen.llvm_index import Leaf, as_int, constant, lane_dependent, single
+from hwsdk.codegen.llvm_poly import Leaf, as_int, constant, lane_dependent, single
 from hwsdk.codegen.llvm_scan import buffer_indices, free_in
 from hwsdk.codegen.llvm_state import Place, State, Val
 from hwsdk.codegen.llvm_text import Function
@@ -94,7 +94,7 @@ class _Call:
         key = tuple(self.key)
         name = module.outlined.get(key)
         if name is None:
-            same = sum(1 for k in module.outlined if k[0] == self.stmt.name)  # type: ignore[index]
+            same = sum(k[0] == self.stmt.name for k in module.outlined)
             name = f"{module.kernel.name}.{self.stmt.name}" + (f".{same}" if same else "")
             module.outlined[key] = name
             module.texts.append(self._function(name))

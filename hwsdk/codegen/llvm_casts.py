@@ -47,7 +47,9 @@ class Casts:
         """i16 pattern -> float, exact."""
         if dtype == "bf16":
             wide = self._convert("zext", x, "i16", "i32", lanes)
-            return self.bitcast(self._bin("shl", "i32", lanes, wide, self._int(16, 32, lanes)), "i32", "float", lanes)
+            return self.bitcast(
+                self._bin("shl", "i32", lanes, wide, self._int(16, 32, lanes)), "i32", "float", lanes
+            )
         if self.half:
             return self._convert("fpext", self.bitcast(x, "i16", "half", lanes), "half", "float", lanes)
         return self._widen_half(x, lanes)
@@ -56,8 +58,12 @@ class Casts:
         """Shift into place, multiply by 2^112 (exact, subnormals included), restore Inf and NaN."""
         i, n = "i32", lanes
         wide = self._convert("zext", x, "i16", i, n)
-        sign = self._bin("shl", i, n, self._bin("and", i, n, wide, self._int(0x8000, 32, n)), self._int(16, 32, n))
-        rest = self._bin("shl", i, n, self._bin("and", i, n, wide, self._int(0x7FFF, 32, n)), self._int(13, 32, n))
+        sign = self._bin(
+            "shl", i, n, self._bin("and", i, n, wide, self._int(0x8000, 32, n)), self._int(16, 32, n)
+        )
+        rest = self._bin(
+            "shl", i, n, self._bin("and", i, n, wide, self._int(0x7FFF, 32, n)), self._int(13, 32, n)
+        )
         scale = splat_text(float_text(2.0**112, "float"), "float", n)
         finite = self._bin("fmul", "float", n, self.bitcast(rest, i, "float", n), scale)
         bits = self.bitcast(finite, "float", i, n)
@@ -90,7 +96,8 @@ class Casts:
         i, n = "i32", lanes
         bits = self.bitcast(x, "float", i, n)
         size = self._bin("and", i, n, bits, self._int(0x7FFFFFFF, 32, n))
-        sign = self._bin("lshr", i, n, self._bin("and", i, n, bits, self._int(-0x80000000, 32, n)), self._int(16, 32, n))
+        sign = self._bin("and", i, n, bits, self._int(-0x80000000, 32, n))
+        sign = self._bin("lshr", i, n, sign, self._int(16, 32, n))
         up, down = (splat_text(float_text(2.0**e, "float"), "float", n) for e in (112, -110))
         base = self._bin("fmul", "float", n, self.bitcast(size, i, "float", n), up)
         base = self._bin("fmul", "float", n, base, down)
@@ -100,7 +107,9 @@ class Casts:
         exponent = self.f.op(f"call {kind} @llvm.umax.{suffix(i, n)}({kind} {exponent}, {kind} {least})")
         magic = self.bitcast(self._bin("add", i, n, exponent, self._int(0x07800000, 32, n)), i, "float", n)
         sums = self.bitcast(self._bin("fadd", "float", n, base, magic), "float", i, n)
-        top = self._bin("and", i, n, self._bin("lshr", i, n, sums, self._int(13, 32, n)), self._int(0x7C00, 32, n))
+        top = self._bin(
+            "and", i, n, self._bin("lshr", i, n, sums, self._int(13, 32, n)), self._int(0x7C00, 32, n)
+        )
         low = self._bin("and", i, n, sums, self._int(0xFFF, 32, n))
         number = self._bin("add", i, n, top, low)
         nan = self.f.op(f"icmp ugt {kind} {size}, {self._int(0x7F800000, 32, n)}")
@@ -136,7 +145,11 @@ class Casts:
         if b == "b":
             return self._truth(x, have, lanes)
         if a == "f":
-            return self._float_to_float(x, have, want, lanes) if b == "f" else self._to_integer(x, have, want, lanes)
+            return (
+                self._float_to_float(x, have, want, lanes)
+                if b == "f"
+                else self._to_integer(x, have, want, lanes)
+            )
         if b == "f":
             return self._integer_to_float(x, have, want, lanes)
         return self._resize(x, have, want, lanes)

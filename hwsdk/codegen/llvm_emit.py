@@ -10,9 +10,12 @@ loops test at their end as it is written, so the code generator is run without a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ClassVar
+
 from hwsdk.codegen.llvm_calls import emit_intrinsic, emit_outline, emit_sync
-from hwsdk.codegen.llvm_index import Leaf, Poly, Range, add, as_int, constant, multiply, single
 from hwsdk.codegen.llvm_memory import Memory
+from hwsdk.codegen.llvm_poly import Leaf, Poly, Range, add, as_int, constant, multiply, single
 from hwsdk.codegen.llvm_scan import index_names, shared_access, written_buffers
 from hwsdk.codegen.llvm_state import ZERO_BYTES, Module, Place, State, Val
 from hwsdk.codegen.llvm_text import Function
@@ -53,7 +56,9 @@ def emit_kernel(kernel: LoopKernel, target: Target) -> str:
     emitter.body(kernel.body)
     text = "\n".join([*module.texts, function.text()])
     if module.zeros:
-        text = f"{module.zero_name} = internal constant [{ZERO_BYTES} x i8] zeroinitializer, align 64\n\n{text}"
+        text = (
+            f"{module.zero_name} = internal constant [{ZERO_BYTES} x i8] zeroinitializer, align 64\n\n{text}"
+        )
     return text
 
 
@@ -94,7 +99,7 @@ class Emitter:
 
     def body(self, body: Body) -> None:
         for stmt in body:
-            self._rules[type(stmt)](self, stmt)  # type: ignore[operator]
+            self._rules[type(stmt)](self, stmt)
 
     # ----------------------------------------------------------------------------------------------------- bindings
     def memory_place(self, buffer: Buffer, pointer: str, align: int) -> None:
@@ -161,7 +166,9 @@ class Emitter:
         before = self.s.f.branch_if(condition, then, after)
         self.s.f.enter(then)
         with self.s.region("branch", before):
-            self.memory.store(stmt.buffer, stmt.index, value, where if where is not None and where.lanes else None)
+            self.memory.store(
+                stmt.buffer, stmt.index, value, where if where is not None and where.lanes else None
+            )
             self.s.f.branch(after)
         self.s.f.enter(after)
 
@@ -195,7 +202,9 @@ class Emitter:
     def _constant(self, stmt: For, extent: Poly) -> int:
         known = as_int(extent)
         if known is None:
-            raise self.s.error(f"the {stmt.kind} loop over {stmt.var} needs a constant extent, not {stmt.extent}")
+            raise self.s.error(
+                f"the {stmt.kind} loop over {stmt.var} needs a constant extent, not {stmt.extent}"
+            )
         return known
 
     def _bind_variable(self, name: str, text: str, extent: Poly) -> None:
@@ -285,17 +294,18 @@ class Emitter:
                 self.s.mask = None
 
     # ----------------------------------------------------------------------------------------------------- branches
-    def branch(self, condition: str, then: object, orelse: object) -> None:
-        """Two sides as blocks; a side is a function that emits it, or None."""
+    def branch(self, condition: str, then: Callable[[], None], orelse: Callable[[], None] | None) -> None:
+        """Two sides as blocks; a side is a function that emits it."""
         f = self.s.f
-        blocks = [f.block("then"), f.block("else") if orelse is not None else None]
         after = f.block("join")
-        before = f.branch_if(condition, blocks[0], blocks[1] or after)  # type: ignore[arg-type]
+        first = f.block("then")
+        second = after if orelse is None else f.block("else")
+        before = f.branch_if(condition, first, second)
         sides = []
-        for block, emit in zip(blocks, (then, orelse)):
+        for block, emit in ((first, then), (second, orelse)):
             self.s.cells.begin_branch()
             last = before
-            if block is not None and callable(emit):
+            if emit is not None:
                 f.enter(block)
                 with self.s.region("branch", before):
                     emit()
@@ -353,8 +363,7 @@ class Emitter:
     def _sync(self, stmt: Sync) -> None:
         emit_sync(self, stmt)
 
-    _rules = {
+    _rules: ClassVar[dict[type, Callable[..., None]]] = {
         Let: _let, Alloc: _alloc, Store: _store, For: _for, If: _if, Switch: _switch, Outline: _outline,
         Intrin: _intrinsic, Sync: _sync,
     }  # fmt: skip
-

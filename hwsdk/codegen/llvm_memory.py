@@ -1,16 +1,17 @@
 """Loads and stores: a buffer element, or one per lane, by how the index depends on the lane.
 
-Design choice: the linear offset decides everything.  Its coefficient of the lane number is 0 (one scalar for all lanes),
-1 (a vector access) or something else (element by element).  Memory under a false condition is never touched: per lane
-by masked accesses, for a whole access by reading a block of zeros instead (a select of the pointer, no branch).
+Design choice: the linear offset decides everything.  Its coefficient of the lane number is 0 (one scalar for all),
+1 (a vector access) or something else (element by element).  Memory under a false condition is never touched: per
+lane by masked accesses, for a whole access by reading a block of zeros instead (a select of the pointer, no branch).
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import gcd
 
 from hwsdk.codegen.llvm_casts import suffix
-from hwsdk.codegen.llvm_index import Poly, add, as_int, constant, key_of, lane_dependent, multiply
+from hwsdk.codegen.llvm_poly import Poly, add, as_int, constant, key_of, lane_dependent, multiply
 from hwsdk.codegen.llvm_state import ZERO_BYTES, Place, State, Val
 from hwsdk.codegen.llvm_types import NARROW, cell_type, splat_text, stored_type, value_type, vector
 from hwsdk.dtypes import dtype
@@ -42,7 +43,7 @@ class Memory:
         if any(leaf.kind == "vector" and leaf.op is None for m in offset for leaf in m):
             return offset, None
         lanes = [self.s.index.at_lane(offset, i) for i in range(self.s.lanes)]
-        steps = {as_int(add(b, a, -1)) for a, b in zip(lanes, lanes[1:])}
+        steps = {as_int(add(b, a, -1)) for a, b in pairwise(lanes)}
         return lanes[0], steps.pop() if len(steps) == 1 else None
 
     def align_of(self, place: Place, offset: Poly) -> int:
@@ -140,7 +141,9 @@ class Memory:
         args = f"ptr align {align} {pointer}, <{lanes} x i1> {mask}, {kind} {zero}"
         return self._value(self.f.op(f"call {kind} {call}({args})"), place, lanes)
 
-    def _lane_pointers(self, place: Place, offset: Poly, start: Poly, stride: int | None) -> list[tuple[str, int]]:
+    def _lane_pointers(
+        self, place: Place, offset: Poly, start: Poly, stride: int | None
+    ) -> list[tuple[str, int]]:
         """Address and alignment of every lane."""
         out = []
         for lane in range(self.s.lanes):
@@ -231,7 +234,8 @@ class Memory:
         kind = vector(element, lanes)
         if mask is not None:
             align = min(a for _, a in pointers)
-            args = f"{kind} {stored}, <{lanes} x ptr> align {align} {self._pointer_vector(pointers)}, <{lanes} x i1> {mask}"
+            vec = self._pointer_vector(pointers)
+            args = f"{kind} {stored}, <{lanes} x ptr> align {align} {vec}, <{lanes} x i1> {mask}"
             self.f.do(f"call void @llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0({args})")
             return
         for lane, (pointer, align) in enumerate(pointers):
@@ -268,12 +272,16 @@ class Memory:
         out = "poison"
         for i, position in enumerate(at):
             one = self._element(place, position, element)
-            out = self.f.op(f"insertelement {vector(element, lanes)} {out}, {element} {one}, i64 {i}") if lanes else one
+            out = (
+                self.f.op(f"insertelement {vector(element, lanes)} {out}, {element} {one}, i64 {i}")
+                if lanes
+                else one
+            )
         return out
 
     def _whole_cell(self, place: Place, at: list[int]) -> bool:
         width = place.width
-        return len(at) == width and at[0] % width == 0 and all(b - a == 1 for a, b in zip(at, at[1:]))
+        return len(at) == width and at[0] % width == 0 and all(b - a == 1 for a, b in pairwise(at))
 
     def _element(self, place: Place, position: int, element: str) -> str:
         whole = self.cell(place, position // place.width)

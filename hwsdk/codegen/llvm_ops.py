@@ -110,7 +110,14 @@ def _plain(instruction: str) -> Rule:
 for (_name, _kinds), _instruction in _PLAIN.items():
     _rule(_name, _kinds)(_plain(_instruction))
 
-_CALLS = {"abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc"}
+_CALLS = {
+    "abs": "fabs",
+    "sqrt": "sqrt",
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "roundeven",
+    "trunc": "trunc",
+}
 
 
 def _call(intrinsic: str) -> Rule:

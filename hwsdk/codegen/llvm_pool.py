@@ -17,10 +17,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from hwsdk.codegen.llvm_frames import Header, read_frame, write_frame
 
@@ -103,10 +104,8 @@ class Worker:
         """Lets the process end by itself, or ends it."""
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                try:
+                with suppress(OSError):  # the process may be gone already
                     stream.close()
-                except OSError:
-                    pass  # the process is gone already
         try:
             self.process.wait(0.2)
         except subprocess.TimeoutExpired:
@@ -222,4 +221,4 @@ def shared_pool() -> WorkerPool:
     return _pool_of(os.getpid())
 
 
-__all__ = ["Any", "Failure", "Job", "Result", "Worker", "WorkerPool", "shared_pool"]
+__all__ = ["Failure", "Job", "Result", "Worker", "WorkerPool", "shared_pool"]

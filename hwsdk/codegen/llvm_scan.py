@@ -205,7 +205,9 @@ def in_registers(target: Target, place: str) -> bool:
 
 def cell_widths(kernel: LoopKernel, target: Target) -> dict[str, int]:
     """Elements per cell of every register buffer; 0 for one that must be an array after all (run-time indices)."""
-    allocs = [s.buffer for s in walk(kernel.body) if isinstance(s, Alloc) and in_registers(target, s.buffer.place)]
+    allocs = [
+        s.buffer for s in walk(kernel.body) if isinstance(s, Alloc) and in_registers(target, s.buffer.place)
+    ]
     uses = {b.name: _Use() for b in allocs}
     _scan_body(kernel.body, {}, uses, target)
     return {b.name: _width(b, uses[b.name]) for b in allocs}

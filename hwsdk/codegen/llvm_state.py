@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from hwsdk.codegen.llvm_casts import Casts
 from hwsdk.codegen.llvm_cells import Cells
-from hwsdk.codegen.llvm_index import Indexer, Leaf, Poly, constant
+from hwsdk.codegen.llvm_index import Indexer
 from hwsdk.codegen.llvm_ops import Ops
+from hwsdk.codegen.llvm_poly import Leaf, Poly, constant
 from hwsdk.codegen.llvm_text import Function
 from hwsdk.codegen.llvm_types import splat_text, value_type, vector
 from hwsdk.codegen.loop_ir import Buffer, LoopKernel, Value
@@ -56,7 +57,7 @@ class Module:
 
     kernel: LoopKernel
     target: Target
-    outlined: dict[object, str] = field(default_factory=dict)
+    outlined: dict[tuple[object, ...], str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     zeros: bool = False
 

@@ -41,7 +41,9 @@ class Scope:
 class Function:
     """Text of one function.  `op` appends an instruction to the current block and returns the name of its result."""
 
-    def __init__(self, name: str, params: Sequence[tuple[str, str]], attributes: str = "", linkage: str = "") -> None:
+    def __init__(
+        self, name: str, params: Sequence[tuple[str, str]], attributes: str = "", linkage: str = ""
+    ) -> None:
         self.name = name
         self.params = tuple(params)
         self.attributes = attributes
@@ -114,7 +116,12 @@ class Function:
     def home(self, depth: int) -> tuple[Scope, Block]:
         """Where to put something that only depends on what is known at `depth`: as far out of loops as possible."""
         scope, best, place = self.scope, self.scope, self.current
-        while scope.depth > depth and scope.kind != "case" and scope.parent is not None and scope.before is not None:
+        while (
+            scope.depth > depth
+            and scope.kind != "case"
+            and scope.parent is not None
+            and scope.before is not None
+        ):
             before, loop = scope.before, scope.kind == "loop"
             scope = scope.parent
             if loop:

@@ -39,7 +39,9 @@ def cell_type(name: str) -> str:
 
 def _check(name: str) -> None:
     if name not in _SUPPORTED:
-        raise CodegenError(f"dtype {name} has no plain values on this route; convert it with an intrinsic of the target")
+        raise CodegenError(
+            f"dtype {name} has no plain values on this route; an intrinsic of the target must convert it"
+        )
 
 
 def vector(element: str, lanes: int) -> str:

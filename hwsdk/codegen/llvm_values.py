@@ -8,11 +8,11 @@ may be thousands of nodes deep.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
-from hwsdk.codegen.llvm_index import Leaf, Poly, add, as_int, constant, lane_dependent, single
 from hwsdk.codegen.llvm_memory import Memory, vector_zero
 from hwsdk.codegen.llvm_ops import COMPARISONS
+from hwsdk.codegen.llvm_poly import Leaf, Poly, add, as_int, constant, lane_dependent, single
 from hwsdk.codegen.llvm_state import State, Val
 from hwsdk.codegen.llvm_types import const_text, value_type, vector
 from hwsdk.codegen.loop_ir import (
@@ -190,10 +190,14 @@ class Values:
         """lane + a < b with uniform a, b: one narrow compare of the lane numbers instead of 64-bit vectors."""
         if not (isinstance(v, Binary) and v.op in _ORDER and self.s.lanes):
             return None
-        if not (isinstance(v.x, FromIndex) and isinstance(v.y, FromIndex) and v.x.dtype == "i64" == v.y.dtype):
+        if not (
+            isinstance(v.x, FromIndex) and isinstance(v.y, FromIndex) and v.x.dtype == "i64" == v.y.dtype
+        ):
             return None
         left, right = self.s.index.poly(v.x.index), self.s.index.poly(v.y.index)
-        gap = add(right, left, -1) if v.op in ("lt", "le") else add(left, right, -1)  # > 0, or >= 0 with le, ge
+        gap = (
+            add(right, left, -1) if v.op in ("lt", "le") else add(left, right, -1)
+        )  # > 0, or >= 0 with le, ge
         uniform, stride = self.memory.lane_stride(gap) if lane_dependent(gap) else (gap, None)
         if stride not in (-1, 1):
             return None
@@ -278,16 +282,21 @@ class Values:
             for first in (0, half):
                 picked = ", ".join(f"i32 {first + i}" for i in range(half))
                 kind = total.type
-                text = self.s.f.op(f"shufflevector {kind} {total.text}, {kind} poison, <{half} x i32> <{picked}>")
+                text = self.s.f.op(
+                    f"shufflevector {kind} {total.text}, {kind} poison, <{half} x i32> <{picked}>"
+                )
                 sides.append(Val(text, total.dtype, half))
             total = self.combine(op, *sides)
         lanes = [
-            Val(self.s.f.op(f"extractelement {vector(element, total.lanes)} {total.text}, i64 {i}"), total.dtype)
+            Val(
+                self.s.f.op(f"extractelement {vector(element, total.lanes)} {total.text}, i64 {i}"),
+                total.dtype,
+            )
             for i in range(total.lanes)
         ]
         return self._tree(op, lanes)
 
-    _rules: dict[type, Callable[[Any, Any], Val]] = {
+    _rules: ClassVar[dict[type, Callable[[Any, Any], Val]]] = {
         Const: _const, Ref: _ref, FromIndex: _from_index, Load: _load, Unary: _operation, Binary: _operation,
         Ternary: _operation, Select: _select, Cast: _cast, Reduce: _reduce,
     }  # fmt: skip

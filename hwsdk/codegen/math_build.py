@@ -88,7 +88,9 @@ class Real:
 
     def poly(self, coefficients: Sequence[float | Value], x: Value) -> Value:
         """Horner's rule; the coefficients begin with the constant."""
-        return reduce(lambda total, c: self.fma(total, x, c), reversed(coefficients[:-1]), self._v(coefficients[-1]))
+        return reduce(
+            lambda total, c: self.fma(total, x, c), reversed(coefficients[:-1]), self._v(coefficients[-1])
+        )
 
     # -------------------------------------------------------------------------------------------------- comparisons
     def compare(self, op: str, x: Value, y: Value | Number) -> Value:

@@ -14,7 +14,10 @@ from hwsdk.codegen.loop_ir import Value
 from hwsdk.codegen.math_build import Real
 
 # ln2 in two parts: n times the first is exact for every n that occurs.
-_LN2 = {"f32": (0.693145751953125, 1.428606820309417e-06), "f64": (0.6931471803691238, 1.90821492927058770e-10)}
+_LN2 = {
+    "f32": (0.693145751953125, 1.428606820309417e-06),
+    "f64": (0.6931471803691238, 1.90821492927058770e-10),
+}
 LOG2E = 1.4426950408889634
 
 

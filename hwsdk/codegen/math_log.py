@@ -134,7 +134,7 @@ def pow_(r: Real, x: Value, y: Value) -> Value:
     size = r.abs(x)
     if r.dtype == "f32":
         d = Real("f64")
-        result = Cast("f32", _pow_in_double(d, Cast("f64", size), Cast("f64", y)))
+        result: Value = Cast("f32", _pow_in_double(d, Cast("f64", size), Cast("f64", y)))
     else:
         result = _pow_long(r, size, y)
     return _pow_cases(r, x, y, result)
@@ -209,7 +209,9 @@ def _log_long(r: Real, x: Value) -> tuple[Value, Value]:
     return r.two_sum(sum_high, low)
 
 
-_LOG_TAIL = tuple(2 / (2 * k + 5) for k in range(9))  # atanh's own series: z <= 0.0295, so 9 terms reach 2^-63
+_LOG_TAIL = tuple(
+    2 / (2 * k + 5) for k in range(9)
+)  # atanh's own series: z <= 0.0295, so 9 terms reach 2^-63
 
 
 def _pow_cases(r: Real, x: Value, y: Value, result: Value) -> Value:

@@ -1,9 +1,9 @@
 """Polynomial coefficients of the elementary functions.
 
 All were computed for this project: minimax on the stated interval (Remez exchange in 240-bit arithmetic for f64, linear
-programs with the coefficients rounded to f32 one after another, lowest first, for f32).  The comment gives the largest
-relative error of the function, 2^-24 being half a unit in the last place of f32 and 2^-53 of f64.  The tests measure the
-whole functions.  Each pair is (f32, f64).
+programs with the coefficients rounded to f32 one after another, lowest first, for f32).  The comment gives the
+largest relative error of the function, 2^-24 being half a unit in the last place of f32 and 2^-53 of f64.  The tests
+measure the whole functions.  Each pair is (f32, f64).
 """
 
 from __future__ import annotations

@@ -2,12 +2,15 @@
 
     x = k*(pi/2) + r,  |r| <= pi/4
 
-Design choice: the reduction works in f64 for both precisions.  Up to 2^20 it subtracts k times pi/2 in three parts with
-fused operations; above, it multiplies the significand with the bits of 2/pi that matter (Payne and Hanek), in integer
-words, with the window of bits chosen by a ladder of selects.  So every finite argument is right, and there is no branch.
+Design choice: the reduction works in f64 for both precisions.  Up to 2^20 it subtracts k times pi/2 in three parts
+with fused operations; above, it multiplies the significand with the bits of 2/pi that matter (Payne and Hanek), in
+integer words, with the window of bits chosen by a ladder of selects.  So every finite argument is right, and there is
+no branch.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from hwsdk.codegen import math_tables as t
 from hwsdk.codegen.loop_ir import Binary, Cast, Value
@@ -51,7 +54,9 @@ def _select_words(d: Real, index: Value, words: list[Value], count: int) -> list
         use = d.bit_set(index, step.bit_length() - 1)
         most = min(len(words), count + step - 1)
         zero = d.i(0)
-        words = [d.iselect(use, words[i + step] if i + step < len(words) else zero, words[i]) for i in range(most)]
+        words = [
+            d.iselect(use, words[i + step] if i + step < len(words) else zero, words[i]) for i in range(most)
+        ]
     return words[:count]
 
 
@@ -75,7 +80,7 @@ def _reduce_large(d: Real, x: Value, single: bool) -> tuple[Value, Value, Value]
 def _shifted_words(d: Real, words: list[Value], shift: Value) -> list[Value]:
     """A string of 32-bit words moved left by 0 ... 31 bits; the last word is only a source of bits."""
     out = []
-    for high, low in zip(words, words[1:]):
+    for high, low in pairwise(words):
         both = d.shl(d.ior(d.shl(high, 32), low), shift)
         out.append(d.shr(both, 32))
     return out
@@ -92,7 +97,9 @@ def _multiply_words(d: Real, m: Value, words: list[Value]) -> list[Value]:
         product = d.imul(word, low_m)
         total = d.iadd(d.iadd(d.iand(product, mask), d.iand(below, mask)), d.iand(carry, mask))
         out.append(d.iand(total, mask))
-        carry = d.iadd(d.iadd(d.shr(total, 32), d.shr(product, 32)), d.iadd(d.shr(below, 32), d.shr(carry, 32)))
+        carry = d.iadd(
+            d.iadd(d.shr(total, 32), d.shr(product, 32)), d.iadd(d.shr(below, 32), d.shr(carry, 32))
+        )
         below = d.imul(word, high_m)
     return out[::-1]
 

@@ -31,7 +31,9 @@ Progress = Callable[[str, int, int], None]
 
 def default_jobs() -> int:
     """Cores that this process may use, at most 8."""
-    return max(1, min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+    return max(
+        1, min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    )
 
 
 @cache
@@ -129,7 +131,11 @@ def _raise(failures: Sequence[tuple[str, Failure]]) -> None:
 
 
 def _sentence(failure: Failure) -> str:
-    what = {"code": "the text is not valid", "crash": "the code generator gave up", "timeout": "the code generator"}
+    what = {
+        "code": "the text is not valid",
+        "crash": "the code generator gave up",
+        "timeout": "the code generator",
+    }
     return f"{what[failure.kind]}: {failure.message.strip()}"
 
 
@@ -151,7 +157,9 @@ def split_module(text: str, parts: int) -> list[str]:
     for function in functions:
         if sum(map(len, groups[-1])) >= size and len(groups) < parts:
             groups.append([])
-        groups[-1].append(_DEFINE.sub(lambda m: f"define {'hidden ' if m[1] else ''}{m[2]}@{m[3]}(", function))
+        groups[-1].append(
+            _DEFINE.sub(lambda m: f"define {'hidden ' if m[1] else ''}{m[2]}@{m[3]}(", function)
+        )
     declared = {m[3]: _declaration(f) for f in functions if (m := _DEFINE.search(f))}
     out = []
     for group in groups:

@@ -36,7 +36,7 @@ from hwsdk.graph.dims import ceildiv, maximum, minimum, sym
 from tests.codegen.llvm_harness import Compiled, agree, assembly, host_target
 
 L = 8
-n, m, i, j, k, l, u = (sym(x) for x in "n m i j k l u".split())
+n, m, i, j, k, q, u = (sym(x) for x in "n m i j k l u".split())  # q: the lane
 rng = np.random.default_rng(7)
 
 
@@ -76,7 +76,9 @@ def vec(*body: Stmt, lanes: int = L, active: Index | None = None) -> For:
     return For("l", lanes, tuple(body), "vector", active=active)
 
 
-def kernel(params: tuple[Buffer, ...], dims: tuple[str, ...], *body: Stmt, outputs: tuple[str, ...] = ("y",)) -> LoopKernel:
+def kernel(
+    params: tuple[Buffer, ...], dims: tuple[str, ...], *body: Stmt, outputs: tuple[str, ...] = ("y",)
+) -> LoopKernel:
     return LoopKernel("k", params, dims, tuple(body), outputs)
 
 
@@ -90,8 +92,10 @@ X, Y = buf("x", n), buf("y", n)
 # -------------------------------------------------------------------------------------------------------------- loops
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 31])
 def test_vector_loop_with_a_masked_tail(size: int) -> None:
-    body = vec(st("y", i * L + l, b("add", ld("x", i * L + l), c(1))), active=n - i * L)
-    agree(kernel((X, Y), ("n",), loop("i", ceildiv(n, L), body)), {"x": f32(size), "y": f32(size)}, {"n": size})
+    body = vec(st("y", i * L + q, b("add", ld("x", i * L + q), c(1))), active=n - i * L)
+    agree(
+        kernel((X, Y), ("n",), loop("i", ceildiv(n, L), body)), {"x": f32(size), "y": f32(size)}, {"n": size}
+    )
 
 
 @pytest.mark.parametrize("size", [0, 1, 5])
@@ -115,11 +119,11 @@ def test_unrolled_loop_sees_constants() -> None:
 # ----------------------------------------------------------------------------------------------------------- accesses
 def test_broadcast_load_and_reversed_and_strided_lanes() -> None:
     body = vec(
-        st("y", l, ld("x", 3)),
-        st("y", L + l, ld("x", 7 - l)),
-        st("y", 2 * L + l, ld("x", 2 * l)),
-        st("y", 3 * L + 7 - l, ld("x", l)),
-        st("y", 4 * L + 2 * l, ld("x", l * 3)),
+        st("y", q, ld("x", 3)),
+        st("y", L + q, ld("x", 7 - q)),
+        st("y", 2 * L + q, ld("x", 2 * q)),
+        st("y", 3 * L + 7 - q, ld("x", q)),
+        st("y", 4 * L + 2 * q, ld("x", q * 3)),
     )
     shape = (buf("x", 32), buf("y", 6 * L))
     agree(kernel(shape, (), body), {"x": f32(32), "y": f32(6 * L)}, {})
@@ -127,13 +131,13 @@ def test_broadcast_load_and_reversed_and_strided_lanes() -> None:
 
 @pytest.mark.parametrize("active", [0, 1, 5, 8])
 def test_masked_gather_and_scatter(active: int) -> None:
-    body = vec(st("y", l * m, ld("x", l * m)), active=n)
+    body = vec(st("y", q * m, ld("x", q * m)), active=n)
     shape = (buf("x", 8 * m), buf("y", 8 * m))
     agree(kernel(shape, ("n", "m"), body), {"x": f32(24), "y": f32(24)}, {"n": active, "m": 3})
 
 
 def test_gather_through_an_index_vector() -> None:
-    body = vec(Let("at", ld("p", l, dtype="i64")), st("y", l, ld("x", sym("at"), 1)))
+    body = vec(Let("at", ld("p", q, dtype="i64")), st("y", q, ld("x", sym("at"), 1)))
     shape = (buf("p", 8, dtype="i64"), buf("x", n, 2), buf("y", 8))
     arrays = {"p": rng.integers(0, 5, 8), "x": f32(5, 2), "y": f32(8)}
     agree(kernel(shape, ("n",), body), arrays, {"n": 5})
@@ -141,23 +145,23 @@ def test_gather_through_an_index_vector() -> None:
 
 def test_lane_in_divisions() -> None:
     body = vec(
-        st("y", l, ld("x", l // 2)),
-        st("y", 8 + l, ld("x", l % 3)),
-        st("y", 16 + l, ld("x", (l + n) // 4)),
-        st("y", 24 + l, ld("x", l // 8 + l % 8)),
+        st("y", q, ld("x", q // 2)),
+        st("y", 8 + q, ld("x", q % 3)),
+        st("y", 16 + q, ld("x", (q + n) // 4)),
+        st("y", 24 + q, ld("x", q // 8 + q % 8)),
     )
     agree(kernel((buf("x", n), buf("y", 32)), ("n",), body), {"x": f32(9), "y": f32(32)}, {"n": 9})
 
 
 @pytest.mark.parametrize("limit", [-3, 0, 4, 8, 20])
 def test_where_per_lane_and_for_all_lanes(limit: int) -> None:
-    inside = b("lt", ix(l), ix(m - 4))
+    inside = b("lt", ix(q), ix(m - 4))
     body = vec(
-        st("y", l, ld("x", l, where=inside)),
-        st("y", 8 + l, ld("x", l), where=inside),
-        st("y", 16 + l, ld("x", l, where=b("lt", ix(m), ix(8)))),
-        st("y", 24 + l, ld("x", l), where=b("lt", ix(m), ix(8))),
-        st("y", 32 + l, ld("x", 2 * l, where=b("ge", ix(l), ix(8 - m)))),
+        st("y", q, ld("x", q, where=inside)),
+        st("y", 8 + q, ld("x", q), where=inside),
+        st("y", 16 + q, ld("x", q, where=b("lt", ix(m), ix(8)))),
+        st("y", 24 + q, ld("x", q), where=b("lt", ix(m), ix(8))),
+        st("y", 32 + q, ld("x", 2 * q, where=b("ge", ix(q), ix(8 - m)))),
     )
     shape = (buf("x", 16), buf("y", 40))
     agree(kernel(shape, ("m",), body), {"x": f32(16), "y": f32(40)}, {"m": limit + 4})
@@ -188,15 +192,15 @@ def test_register_cells_through_loops_and_branches() -> None:
     acc = buf("acc", 2, L, place="vreg")
     body: Body = (
         Alloc(acc),
-        unroll("u", 2, vec(st("acc", (u, l), c(0)))),
+        unroll("u", 2, vec(st("acc", (u, q), c(0)))),
         loop(
             "i",
             n,
-            unroll("u", 2, vec(st("acc", (u, l), b("add", ld("acc", u, l), ld("x", i, u * L + l))))),
-            If(b("lt", ix(i), ix(m)), (vec(st("acc", (0, l), b("mul", ld("acc", 0, l), c(2)))),)),
-            loop("j", m, vec(st("acc", (1, l), b("add", ld("acc", 1, l), c(1))))),
+            unroll("u", 2, vec(st("acc", (u, q), b("add", ld("acc", u, q), ld("x", i, u * L + q))))),
+            If(b("lt", ix(i), ix(m)), (vec(st("acc", (0, q), b("mul", ld("acc", 0, q), c(2)))),)),
+            loop("j", m, vec(st("acc", (1, q), b("add", ld("acc", 1, q), c(1))))),
         ),
-        unroll("u", 2, vec(st("y", u * L + l, ld("acc", u, l)))),
+        unroll("u", 2, vec(st("y", u * L + q, ld("acc", u, q)))),
     )
     k_ = kernel((buf("x", n, 16), buf("y", 16)), ("n", "m"), *body)
     for a, z in ((0, 2), (1, 0), (3, 2)):
@@ -209,12 +213,12 @@ def test_scalar_registers_and_lanes_of_a_register() -> None:
     body: Body = (
         Alloc(acc),
         Alloc(one),
-        vec(st("acc", l, ld("x", l))),
+        vec(st("acc", q, ld("x", q))),
         st("one", 0, ld("acc", 5)),
         st("one", 1, b("add", ld("one", 0), ld("acc", 0))),
         st("acc", 2, ld("one", 1)),
         loop("i", n, st("one", 0, b("mul", ld("one", 0), c(1.5)))),
-        vec(st("y", l, b("add", ld("acc", l), ld("one", 0)))),
+        vec(st("y", q, b("add", ld("acc", q), ld("one", 0)))),
     )
     agree(kernel((buf("x", 8), buf("y", 8)), ("n",), *body), {"x": f32(8), "y": f32(8)}, {"n": 3})
 
@@ -223,8 +227,8 @@ def test_register_buffer_with_run_time_index_is_an_array() -> None:
     acc = buf("acc", 4, L, place="vreg")
     body: Body = (
         Alloc(acc),
-        loop("i", 4, vec(st("acc", (i, l), ld("x", i * L + l)))),
-        loop("i", 4, vec(st("y", i * L + l, ld("acc", 3 - i, l)))),
+        loop("i", 4, vec(st("acc", (i, q), ld("x", i * L + q)))),
+        loop("i", 4, vec(st("y", i * L + q, ld("acc", 3 - i, q)))),
     )
     arrays = {"x": f32(32), "y": f32(32)}
     Compiled(kernel((buf("x", 32), buf("y", 32)), (), *body)).run(arrays, {})
@@ -236,11 +240,11 @@ def test_masked_writes_keep_the_other_lanes(active: int) -> None:
     acc = buf("acc", L, place="vreg")
     body: Body = (
         Alloc(acc),
-        vec(st("acc", l, c(1))),
-        vec(st("acc", l, ld("x", l)), active=n),
-        vec(st("acc", l, c(5)), lanes=L),
-        vec(st("acc", l, ld("x", l)), active=n),
-        vec(st("y", l, ld("acc", l))),
+        vec(st("acc", q, c(1))),
+        vec(st("acc", q, ld("x", q)), active=n),
+        vec(st("acc", q, c(5)), lanes=L),
+        vec(st("acc", q, ld("x", q)), active=n),
+        vec(st("y", q, ld("acc", q))),
     )
     agree(kernel((buf("x", 8), buf("y", 8)), ("n",), *body), {"x": f32(8), "y": f32(8)}, {"n": active})
 
@@ -249,8 +253,8 @@ def test_wide_reads_of_narrow_cells() -> None:
     acc = buf("acc", 16, place="vreg")
     body: Body = (
         Alloc(acc),
-        unroll("u", 4, vec(st("acc", u * 4 + l, ld("x", u * 4 + l)), lanes=4)),
-        unroll("u", 2, vec(st("y", u * 8 + l, ld("acc", u * 8 + l)))),
+        unroll("u", 4, vec(st("acc", u * 4 + q, ld("x", u * 4 + q)), lanes=4)),
+        unroll("u", 2, vec(st("y", u * 8 + q, ld("acc", u * 8 + q)))),
     )
     agree(kernel((buf("x", 16), buf("y", 16)), (), *body), {"x": f32(16), "y": f32(16)}, {})
 
@@ -261,9 +265,15 @@ def test_bool_and_narrow_floats_in_registers() -> None:
     body: Body = (
         Alloc(flags),
         Alloc(half),
-        vec(st("flags", l, b("lt", ld("x", l), c(0)))),
-        vec(st("half", l, Cast("bf16", ld("x", l)))),
-        vec(st("y", l, Select("f32", ld("flags", l, dtype="bool"), Cast("f32", ld("half", l, dtype="bf16")), c(1)))),
+        vec(st("flags", q, b("lt", ld("x", q), c(0)))),
+        vec(st("half", q, Cast("bf16", ld("x", q)))),
+        vec(
+            st(
+                "y",
+                q,
+                Select("f32", ld("flags", q, dtype="bool"), Cast("f32", ld("half", q, dtype="bf16")), c(1)),
+            )
+        ),
     )
     agree(kernel((x, y), (), *body), {"x": f32(8), "y": f32(8)}, {})
 
@@ -300,46 +310,69 @@ def test_reductions(op: str, extent: int) -> None:
     body = loop("i", n, st("y", i, value))
     x = f32(3 * extent)
     x[1] = np.nan if op in ("max", "min") else x[1]
-    agree(kernel((buf("x", n * extent), Y), ("n",), body), {"x": x, "y": f32(3)}, {"n": 3}, rtol=1e-5, atol=1e-6)
+    agree(
+        kernel((buf("x", n * extent), Y), ("n",), body), {"x": x, "y": f32(3)}, {"n": 3}, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_reduction_inside_lanes() -> None:
-    value = Reduce("f32", "sum", "j", 5, b("mul", ld("x", j, l), ld("x", j, 0)))
-    agree(kernel((buf("x", 5, 8), buf("y", 8)), (), vec(st("y", l, value))), {"x": f32(5, 8), "y": f32(8)}, {}, rtol=1e-5)
+    value = Reduce("f32", "sum", "j", 5, b("mul", ld("x", j, q), ld("x", j, 0)))
+    agree(
+        kernel((buf("x", 5, 8), buf("y", 8)), (), vec(st("y", q, value))),
+        {"x": f32(5, 8), "y": f32(8)},
+        {},
+        rtol=1e-5,
+    )
 
 
 def test_any_and_all() -> None:
     flag = b("gt", ld("x", i * 16 + j), c(1.5))
     body = loop(
-        "i", n, st("y", (i, 0), Reduce("bool", "any", "j", 16, flag)), st("y", (i, 1), Reduce("bool", "all", "j", 16, flag))
+        "i",
+        n,
+        st("y", (i, 0), Reduce("bool", "any", "j", 16, flag)),
+        st("y", (i, 1), Reduce("bool", "all", "j", 16, flag)),
     )
     x = f32(6 * 16)
     x[:16] = 2
-    agree(kernel((buf("x", n * 16), buf("y", n, 2, dtype="bool")), ("n",), body), {"x": x, "y": np.zeros((6, 2), bool)}, {"n": 6})
+    agree(
+        kernel((buf("x", n * 16), buf("y", n, 2, dtype="bool")), ("n",), body),
+        {"x": x, "y": np.zeros((6, 2), bool)},
+        {"n": 6},
+    )
 
 
 def test_deep_chains_do_not_recurse() -> None:
-    value: Value = ld("x", l)
+    value: Value = ld("x", q)
     for step in range(3000):
         value = b("add", value, c(step % 3))
-    agree(kernel((buf("x", 8), buf("y", 8)), (), vec(st("y", l, value))), {"x": f32(8), "y": f32(8)}, {})
+    agree(kernel((buf("x", 8), buf("y", 8)), (), vec(st("y", q, value))), {"x": f32(8), "y": f32(8)}, {})
 
 
 # ----------------------------------------------------------------------------------------------------------- branches
 def test_branch_inside_lanes() -> None:
     body = vec(
-        Let("z", b("mul", ld("x", l), c(3))),
-        If(b("lt", ix(m), c(3, "i64")), (st("y", l, Ref("f32", "z")),), (st("y", l, ld("x", 0)),)),
-        loop("j", m, st("y", l, b("add", ld("y", l), ld("x", j)))),
+        Let("z", b("mul", ld("x", q), c(3))),
+        If(b("lt", ix(m), c(3, "i64")), (st("y", q, Ref("f32", "z")),), (st("y", q, ld("x", 0)),)),
+        loop("j", m, st("y", q, b("add", ld("y", q), ld("x", j)))),
         active=n,
     )
     for size, other in ((0, 1), (3, 0), (8, 5)):
-        agree(kernel((buf("x", 8), buf("y", 8)), ("n", "m"), body), {"x": f32(8), "y": f32(8)}, {"n": size, "m": other})
+        agree(
+            kernel((buf("x", 8), buf("y", 8)), ("n", "m"), body),
+            {"x": f32(8), "y": f32(8)},
+            {"n": size, "m": other},
+        )
 
 
 def test_switch_and_outline() -> None:
     def case(number: int) -> Body:
-        inner = loop("j", m, st("y", j, b("add", ld("x", j), Ref("f32", "f"))), If(b("lt", ix(j), ix(i)), (st("y", j, c(number)),)))
+        inner = loop(
+            "j",
+            m,
+            st("y", j, b("add", ld("x", j), Ref("f32", "f"))),
+            If(b("lt", ix(j), ix(i)), (st("y", j, c(number)),)),
+        )
         return (Outline(f"case{number}", (inner,)),)
 
     body = loop("i", n, Let("f", ld("x", 0)), Switch(minimum(i, 2), (case(0), case(1), case(2))))
@@ -360,9 +393,9 @@ def test_outline_over_registers_is_inlined() -> None:
     acc = buf("acc", L, place="vreg")
     body: Body = (
         Alloc(acc),
-        vec(st("acc", l, c(0))),
-        loop("i", n, Outline("step", (vec(st("acc", l, b("add", ld("acc", l), ld("x", i * L + l)))),))),
-        vec(st("y", l, ld("acc", l))),
+        vec(st("acc", q, c(0))),
+        loop("i", n, Outline("step", (vec(st("acc", q, b("add", ld("acc", q), ld("x", i * L + q)))),))),
+        vec(st("y", q, ld("acc", q))),
     )
     agree(kernel((buf("x", n * L), buf("y", 8)), ("n",), *body), {"x": f32(24), "y": f32(8)}, {"n": 3})
 
@@ -418,7 +451,11 @@ def test_floor_division_of_negative_numbers() -> None:
 def test_index_operations() -> None:
     e = maximum(i * 2 - n, 3 - i) * 5 + minimum(i, m, 4) + ceildiv(i + m, 3) + (i // m) + (i % m)
     body = loop("i", 12, st("y", i, ix(e)))
-    agree(kernel((buf("y", 12, dtype="i64"),), ("n", "m"), body), {"y": np.zeros(12, np.int64)}, {"n": 7, "m": 5})
+    agree(
+        kernel((buf("y", 12, dtype="i64"),), ("n", "m"), body),
+        {"y": np.zeros(12, np.int64)},
+        {"n": 7, "m": 5},
+    )
 
 
 def test_division_by_a_dim_outside_a_loop_that_does_not_run() -> None:
@@ -427,12 +464,12 @@ def test_division_by_a_dim_outside_a_loop_that_does_not_run() -> None:
 
 
 def test_fma_is_one_instruction() -> None:
-    value = Ternary("f32", "fma", ld("x", l), ld("x", 8 + l), ld("y", l))
-    k_ = kernel((buf("x", 16), buf("y", 8)), (), vec(st("y", l, value)))
+    value = Ternary("f32", "fma", ld("x", q), ld("x", 8 + q), ld("y", q))
+    k_ = kernel((buf("x", 16), buf("y", 8)), (), vec(st("y", q, value)))
     agree(k_, {"x": f32(16), "y": f32(8)}, {}, rtol=1e-6)
     assert "fma" in assembly(emit_kernel(k_, host_target())).lower()
 
 
 def test_unary_minus_and_abs_of_lanes() -> None:
-    body = vec(st("y", l, Unary("f32", "abs", Unary("f32", "neg", ld("x", l)))))
+    body = vec(st("y", q, Unary("f32", "abs", Unary("f32", "neg", ld("x", q)))))
     agree(kernel((buf("x", 8), buf("y", 8)), (), body), {"x": f32(8), "y": f32(8)}, {})

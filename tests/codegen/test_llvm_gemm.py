@@ -1,4 +1,4 @@
-"""A matrix-product microkernel written by hand in LoopIR: its speed against the machine's peak, and its machine code."""
+"""A matrix-product microkernel written by hand in LoopIR: speed against the peak of the machine, and machine code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def microkernel(rows: int, vectors: int, lanes: int, repeat: bool = False) -> Lo
     a = Buffer("A", "f32", (rows, K), "dram", strides=(lda, 1))
     b = Buffer("B", "f32", (K, vectors * lanes), "dram", align_bytes=64)
     c = Buffer("C", "f32", (rows, vectors * lanes), "dram")
-    acc, line = Buffer("acc", "f32", (rows, vectors, lanes), "vreg"), Buffer("line", "f32", (vectors, lanes), "vreg")
+    acc, line = (
+        Buffer("acc", "f32", (rows, vectors, lanes), "vreg"),
+        Buffer("line", "f32", (vectors, lanes), "vreg"),
+    )
 
     def over_rows(*body: Stmt) -> For:
         return For("r", rows, tuple(body), "unroll")
@@ -32,7 +35,13 @@ def microkernel(rows: int, vectors: int, lanes: int, repeat: bool = False) -> Lo
     def over_lanes(*body: Stmt) -> For:
         return For("v", vectors, (For("l", lanes, tuple(body), "vector"),), "unroll")
 
-    step = Ternary("f32", "fma", Load("f32", "A", (r, k)), Load("f32", "line", (v, lane)), Load("f32", "acc", (r, v, lane)))
+    step = Ternary(
+        "f32",
+        "fma",
+        Load("f32", "A", (r, k)),
+        Load("f32", "line", (v, lane)),
+        Load("f32", "acc", (r, v, lane)),
+    )
     loop = For(
         "k",
         K,
@@ -57,14 +66,18 @@ def hot_loop(text: str) -> list[str]:
     """Instructions of the block with the most multiply-adds."""
     blocks = re.split(r"\n(?=\.LBB\d+_\d+:)", text)
     block = max(blocks, key=lambda b: b.count("vfmadd"))
-    return [line.strip() for line in block.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
+    return [
+        line.strip() for line in block.splitlines() if line.startswith("\t") and not line.startswith("\t.")
+    ]
 
 
 def native_asm(text: str, cpu: str) -> str:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     triple = "x86_64-unknown-linux-gnu"
-    target = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=2, reloc="pic", codemodel="small")
+    target = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, opt=2, reloc="pic", codemodel="small"
+    )
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = triple, str(target.target_data)
     return str(target.emit_assembly(module))
@@ -105,8 +118,12 @@ def test_result() -> None:
 def peak_loop(lanes: int, chains: int) -> str:
     """`chains` independent multiply-adds per iteration and nothing else."""
     t = f"<{lanes} x float>"
-    phis = "".join(f"  %a{i} = phi {t} [ zeroinitializer, %entry ], [ %b{i}, %loop ]\n" for i in range(chains))
-    fmas = "".join(f"  %b{i} = call {t} @llvm.fma.v{lanes}f32({t} %x, {t} %y, {t} %a{i})\n" for i in range(chains))
+    phis = "".join(
+        f"  %a{i} = phi {t} [ zeroinitializer, %entry ], [ %b{i}, %loop ]\n" for i in range(chains)
+    )
+    fmas = "".join(
+        f"  %b{i} = call {t} @llvm.fma.v{lanes}f32({t} %x, {t} %y, {t} %a{i})\n" for i in range(chains)
+    )
     total, adds = "%b0", ""
     for i in range(1, chains):
         adds += f"  %s{i} = fadd {t} {total}, %b{i}\n"

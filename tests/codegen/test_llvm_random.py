@@ -48,7 +48,9 @@ def literal(draw: Draw, dtype: str) -> Const:
     if kind == "b":
         return Const(dtype, draw(some.booleans()))
     if kind == "f":
-        return Const(dtype, draw(some.sampled_from([0.0, -0.0, 1.0, -2.5, 3.0, 1e-3, float("inf"), float("nan")])))
+        return Const(
+            dtype, draw(some.sampled_from([0.0, -0.0, 1.0, -2.5, 3.0, 1e-3, float("inf"), float("nan")]))
+        )
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "i" else (0, (1 << bits) - 1)
     return Const(dtype, draw(some.sampled_from([low, high, 0, 1, 2, 3, 7, max(low, -1)])))
 
@@ -83,19 +85,30 @@ class Maker:
         kind = DTYPES[dtype].kind
         pick = self.draw(some.integers(0, 9))
         if pick == 0:
-            return Select(dtype, self.value("bool", depth), self.value(dtype, depth), self.value(dtype, depth))
+            return Select(
+                dtype, self.value("bool", depth), self.value(dtype, depth), self.value(dtype, depth)
+            )
         if pick == 1:
             return Cast(dtype, self.value(self.draw(DTYPE), depth))
         if kind == "b":
             if pick < 5:
                 other = self.draw(DTYPE)
-                return Binary("bool", self.draw(some.sampled_from(COMPARE)), self.value(other, depth), self.value(other, depth))
+                return Binary(
+                    "bool",
+                    self.draw(some.sampled_from(COMPARE)),
+                    self.value(other, depth),
+                    self.value(other, depth),
+                )
             op = self.draw(some.sampled_from("and or xor max min not".split()))
             if op == "not":
                 return Unary("bool", op, self.value("bool", depth))
             return Binary("bool", op, self.value("bool", depth), self.value("bool", depth))
         if pick == 2:
-            unary = "neg abs sign floor ceil round trunc sqrt".split() if kind == "f" else "neg abs sign bitnot".split()
+            unary = (
+                "neg abs sign floor ceil round trunc sqrt".split()
+                if kind == "f"
+                else "neg abs sign bitnot".split()
+            )
             return Unary(dtype, self.draw(some.sampled_from(unary)), self.value(dtype, depth))
         op = self.draw(some.sampled_from(FLOAT if kind == "f" else INTEGER))
         return Binary(dtype, op, self.value(dtype, depth), self.value(dtype, depth))
@@ -133,11 +146,17 @@ def kernels(draw: Draw) -> tuple[LoopKernel, dict[str, str]]:
         cond = Binary("bool", "lt", FromIndex("i64", i + j), Const("i64", draw(some.integers(0, 4))))
         body = [If(cond, tuple(body), (Store("y", (at,), literal(draw, out)),))]
     active = draw(some.sampled_from([None, m - j * lanes, minimum(m - j * lanes, lanes)]))
-    inner: Body = (*before, For("l", lanes, tuple(body), "vector", active=active),)
+    inner: Body = (
+        *before,
+        For("l", lanes, tuple(body), "vector", active=active),
+    )
     trips = ceildiv(m, lanes) if active is not None else m // lanes
     outer = draw(some.sampled_from(["serial", "parallel"]))
     loops = For("i", n, (For("j", trips, inner),), outer, "core" if outer == "parallel" else None)
-    params = (*(Buffer(b, d, (n * m,), "dram") for b, d in dtypes.items()), Buffer("y", out, (n * m,), "dram"))
+    params = (
+        *(Buffer(b, d, (n * m,), "dram") for b, d in dtypes.items()),
+        Buffer("y", out, (n * m,), "dram"),
+    )
     return LoopKernel("k", params, ("n", "m"), (loops,), ("y",)), {**dtypes, "y": out}
 
 

@@ -60,9 +60,16 @@ def samples(dtype: str, count: int, seed: int) -> np.ndarray:
          -info.smallest_subnormal, np.nextafter(t.type(1), t.type(0)), np.nextafter(t.type(1), t.type(2))], t
     )  # fmt: skip
     low, high = (-140, 127) if dtype == "f32" else (-1070, 1023)
-    wide = rng.uniform(1, 2, count) * np.ldexp(1.0, rng.integers(low, high, count)) * rng.choice([-1, 1], count)
+    wide = (
+        rng.uniform(1, 2, count) * np.ldexp(1.0, rng.integers(low, high, count)) * rng.choice([-1, 1], count)
+    )
     near = 1 + rng.normal(0, 1, count) * np.ldexp(1.0, -rng.integers(1, 20, count))
-    spans = [rng.normal(0, 1, count), rng.uniform(-100, 100, count), rng.uniform(-1, 1, count), rng.uniform(-5, 5, count)]
+    spans = [
+        rng.normal(0, 1, count),
+        rng.uniform(-100, 100, count),
+        rng.uniform(-1, 1, count),
+        rng.uniform(-5, 5, count),
+    ]
     with np.errstate(over="ignore"):
         return np.concatenate([special, wide.astype(t), near.astype(t), *(s.astype(t) for s in spans)])
 

@@ -55,7 +55,9 @@ def entries(store: ObjectCache) -> list[Path]:
 def test_objects_come_in_order_and_from_the_cache(store: ObjectCache) -> None:
     modules = [module(f"f{i}", i) for i in range(5)] + [module("f0", 0)]
     steps: list[tuple[int, int]] = []
-    first = compile_modules(modules, host_target(), store=store, progress=lambda _, a, b: steps.append((a, b)))
+    first = compile_modules(
+        modules, host_target(), store=store, progress=lambda _, a, b: steps.append((a, b))
+    )
     assert all(o[:4] == b"\x7fELF" for o in first)
     assert first[0] == first[5]
     assert [b"f%d\0" % i in o for i, o in enumerate(first[:5])] == [True] * 5
@@ -120,7 +122,9 @@ def test_invalid_text_names_the_module(store: ObjectCache) -> None:
 
 def test_a_dying_worker_takes_only_its_module_with_it(store: ObjectCache) -> None:
     modules = [module("a", 1), ("bad", ABORT), module("b", 2), module("c", 3)]
-    with pytest.raises(CodegenError, match=r"module bad: the code generator gave up: LLVM ERROR.*\(SIGABRT\)") as caught:
+    with pytest.raises(
+        CodegenError, match=r"module bad: the code generator gave up: LLVM ERROR.*\(SIGABRT\)"
+    ) as caught:
         compile_modules(modules, host_target(), store=store)
     assert "module a" not in str(caught.value)
     assert len(entries(store)) == 3
@@ -148,7 +152,9 @@ def test_unknown_name_suggests_the_nearest() -> None:
 
 @pytest.mark.parametrize("triple", ["aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"])
 def test_other_machines(triple: str) -> None:
-    target = with_llvm(triple=triple, cpu="generic", features=("neon",) if "aarch64" in triple else ("m", "d"))
+    target = with_llvm(
+        triple=triple, cpu="generic", features=("neon",) if "aarch64" in triple else ("m", "d")
+    )
     (data,) = compile_modules([module("f")], target, use_cache=False)
     assert int.from_bytes(data[18:20], "little") == {"aarch64": 183, "riscv64": 243}[triple.split("-")[0]]
 
@@ -174,7 +180,9 @@ shared_pool().start(1)
 print(shared_pool().workers[0].process.pid, flush=True)
 compile_modules([("f", text)], host_target(), store=ObjectCache(Path({str(tmp_path)!r})), jobs=1)
 """
-    caller = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    caller = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert caller.stdout is not None
     worker = int(caller.stdout.readline())
     time.sleep(0.5)
