@@ -56,8 +56,15 @@ def target_folders(name: str) -> list[Path]:
 def installed_folder(name: str, spec: str) -> Path:
     """The target folder called `name` that has the file of port `spec`; the first in the order of the
     roots."""
-    folders = target_folders(name)
     part = spec.partition(":")[0]
+    if (
+        name in ("", ".", "..")
+        or Path(name).name != name
+        or Path(part).is_absolute()
+        or ".." in Path(part).parts
+    ):
+        raise DeviceError(f"port {spec!r} of target folder {name!r}: not a plain name inside a target folder")
+    folders = target_folders(name)
     for folder in folders:
         if (folder / part).is_file() or (folder / f"{part.replace('.', '/')}.py").is_file():
             return folder

@@ -115,8 +115,11 @@ class PoolCode:
             return self._pool
 
     def after_fork(self) -> None:
-        """In the child: the lock may have been held by a thread that is not here."""
+        """In the child: no workers, and the lock may have been held by a thread that is not here.  (The state
+        is zero already, unless the system is too old to wipe it.)"""
         self._lock = threading.Lock()
+        if self._pool is not None:
+            ctypes.memset(self._pool.state, 0, mmap.PAGESIZE)
 
 
 _installed: dict[str, PoolCode] = {}

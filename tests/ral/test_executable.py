@@ -372,3 +372,13 @@ def test_dropped_executables_give_their_memory_back() -> None:
         use()
     gc.collect()
     assert images() <= before
+
+
+@pytest.mark.skipif(not LINUX, reason="native port")
+def test_overhead_of_a_call(record_property: pytest.RecordProperty) -> None:
+    """About ten microseconds on a quiet machine; `python -m tests.ral.overhead` prints the parts."""
+    from tests.ral.overhead import call_overhead
+
+    measured = call_overhead(60)
+    record_property("call_us", measured)
+    assert measured < 200

@@ -328,5 +328,14 @@ def test_installed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert loader.installed_folder("chip", "ral:ChipPort") == (tmp_path / "chip").resolve()
 
 
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [("..", "ral:P"), ("", "ral"), ("a/b", "ral"), ("chip", "/tmp/x.so"), ("chip", "../x.so"), (".", "x.so")],
+)
+def test_an_artifact_cannot_choose_a_place_to_run_code_from(name: str, spec: str) -> None:
+    with pytest.raises(DeviceError, match="not a plain name inside a target folder"):
+        loader.installed_folder(name, spec)
+
+
 def test_ctypes_structure_has_the_size_that_it_says() -> None:
     assert c_abi.as_struct(ArrayPort()).size == ctypes.sizeof(c_abi.RalStruct)
