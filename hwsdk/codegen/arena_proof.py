@@ -52,8 +52,8 @@ class Prover:
                     if not self._positive(others):
                         return False
                     rest = add(gap, from_terms([(-c, m)]))
-                    arms = (add(rest, multiply(c, multiply(others, arm))) for arm in atom.args)
-                    return (any if c > 0 else all)(self._proved(arm, depth - 1) for arm in arms)
+                    choices = (add(rest, multiply(c, multiply(others, x))) for x in atom.args)
+                    return (any if c > 0 else all)(self._proved(x, depth - 1) for x in choices)
         return self._by_relaxing(gap)
 
     def _positive(self, gap: Dim) -> bool:
