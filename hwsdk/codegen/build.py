@@ -14,6 +14,7 @@ from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
 from hwsdk.codegen.fusion import Region, reduced_axes, squeeze
 from hwsdk.codegen.inline import ELEMENTWISE, INDEX_OPS, Inliner
 from hwsdk.codegen.iters import split_kernel
+from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.loop_ir import Binary, Cast, Const, Index, Load, Ref, Select, Value
 from hwsdk.codegen.rewrite import Rewriter, block_values, loads
 from hwsdk.errors import CodegenError
@@ -78,6 +79,8 @@ class _Builder:
         match self.region.kind:
             case "map" if anchor.op == "concat":
                 blocks = self._concat(anchor)
+            case "map" if anchor.op == "pad" and _plain_pad(anchor):
+                blocks = self._padded(anchor)
             case "map":
                 blocks = [self._map(out) for out in anchor.outputs]
             case "row":
@@ -147,6 +150,33 @@ class _Builder:
             )
             offset = offset + shape[axis]
         return blocks
+
+    def _padded(self, node: Node) -> list[Block]:
+        """The margins, then the operand in the middle: no element asks where it is."""
+        out, source = node.outputs[0], node.inputs[0]
+        shape, low, high = self.graph.values[source].shape, node.attrs["low"], node.attrs["high"]
+        value = Const(self.graph.values[out].dtype, node.attrs["value"])
+        blocks = []
+        for axis in range(len(shape)):
+            for start, size in ((0, low[axis]), (low[axis] + shape[axis], high[axis])):
+                if size == 0:
+                    continue
+                # earlier axes only where the operand is, later ones over their whole padded length
+                extents = [
+                    e if a < axis else size if a == axis else low[a] + e + high[a] for a, e in enumerate(shape)
+                ]
+                starts = [low[a] if a < axis else start if a == axis else 0 for a in range(len(shape))]
+                blocks.append(self._margin(f"{out}.margin{len(blocks)}", out, extents, starts, value))
+        iters, index = space(shape, "i")
+        inliner = self._inliner(self.memory - {out}, iters)
+        at = tuple(i + s for i, s in zip(index, low, strict=True))
+        blocks.append(Block(out, iters, out, at, inliner.element(source, index), tuple(inliner.lets)))
+        return blocks
+
+    def _margin(self, name: str, out: str, extents: list[Index], starts: list[Index], value: Value) -> Block:
+        iters, index = space(extents, "i")
+        self._inliner((), iters)
+        return Block(name, iters, out, tuple(i + s for i, s in zip(index, starts, strict=True)), value)
 
     # ------------------------------------------------------------------------ contraction, window: one anchor
     def _anchored(self, anchor: Node) -> Block:
@@ -455,21 +485,10 @@ class _Builder:
         )
 
 
-def neutral(combiner: str, dtype: str) -> float | int | bool:
-    """The value that changes nothing."""
-    from hwsdk.dtypes import DTYPES
-
-    kind, bits = DTYPES[dtype].kind, DTYPES[dtype].bits
-    if combiner in ("any", "all"):
-        return combiner == "all"
-    if combiner in ("sum", "prod"):
-        return type(0.0 if kind == "f" else 0)(combiner == "prod")
-    if kind == "f":
-        return float("-inf") if combiner == "max" else float("inf")
-    if kind == "b":
-        return combiner == "min"
-    low, high = (0, 2**bits - 1) if kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return low if combiner == "max" else high
+def _plain_pad(node: Node) -> bool:
+    """Constant margins of a fixed, not negative size?"""
+    sizes = (*node.attrs["low"], *node.attrs["high"])
+    return node.attrs["mode"] == "constant" and all(isinstance(s, int) and s >= 0 for s in sizes)
 
 
 def _product(left: Value, right: Value, accumulator: str) -> Value:

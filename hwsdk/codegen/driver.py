@@ -59,7 +59,7 @@ def compile_graph(
 ) -> Compilation:
     """All stages up to text.  Raises UnsupportedError, PlanError or CodegenError."""
     options = options or Options()
-    graph = optimise(graph)
+    graph = optimise(graph, explicit_windows=target.codegen.model != "simd")
     cut, kernels = build_kernels(graph)
     if target.codegen.model == "simd":
         kernels = attention_kernels(kernels, graph.outputs)
@@ -70,11 +70,11 @@ def compile_graph(
     return Compilation(graph, target, cut, kernels, lowered, assembled, ir)
 
 
-def optimise(graph: Graph) -> Graph:
+def optimise(graph: Graph, explicit_windows: bool = False) -> Graph:
     """Graph passes, then the normal form of code generation."""
     from hwsdk.graph.passes import DEFAULT_PIPELINE, run_passes
 
-    return prepare(run_passes(graph, DEFAULT_PIPELINE))
+    return prepare(run_passes(graph, DEFAULT_PIPELINE), explicit_windows)
 
 
 def index_ranges(graph: Graph) -> dict[str, Range]:

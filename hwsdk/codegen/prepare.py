@@ -9,19 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hwsdk.codegen.neutral import neutral
 from hwsdk.graph.dims import product
 from hwsdk.graph.graph import Graph, GraphBuilder, Node
 from hwsdk.graph.opdef import Value
 
 
-def prepare(graph: Graph) -> Graph:
-    """The graph in the normal form that `fusion.partition` expects."""
-    return _Preparer(graph).run()
+def prepare(graph: Graph, explicit_windows: bool = False) -> Graph:
+    """The graph in the normal form that `fusion.partition` expects.
+
+    explicit_windows: also depthwise convolutions and poolings get their padding as a pad, for chips whose vectors cannot
+    leave out elements.
+    """
+    return _Preparer(graph, explicit_windows).run()
 
 
 class _Preparer:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, explicit_windows: bool) -> None:
         self.graph = graph
+        self.explicit_windows = explicit_windows
         self.builder = GraphBuilder(graph.name, graph.constraints.copy())
         self.map: dict[str, Value] = {}
 
@@ -46,8 +52,10 @@ class _Preparer:
 
     def _node(self, node: Node) -> tuple[Value, ...]:
         inputs = [self.map[i] for i in node.inputs]
-        if node.op == "conv" and self._padded(node) and not self._depthwise(node):
+        if node.op == "conv" and self._padded(node) and (self.explicit_windows or not self._depthwise(node)):
             return (self._explicit_padding(node, inputs),)
+        if node.op == "reduce_window" and self._padded(node) and self.explicit_windows:
+            return (self._explicit_pool(node, inputs[0]),)
         if node.op == "conv_transpose":
             return (self._as_convolution(node, inputs),)
         made = self.builder.node(node.op, inputs, name=node.name, **node.attrs)
@@ -67,6 +75,15 @@ class _Preparer:
         zero = (0,) * len(node.attrs["low"])
         return self.builder.node(
             "conv", [x, inputs[1]], name=node.name, **{**node.attrs, "low": zero, "high": zero}
+        )
+
+    def _explicit_pool(self, node: Node, x: Value) -> Value:
+        value = neutral(node.attrs["kind"], x.dtype)
+        low, high = node.attrs["low"], node.attrs["high"]
+        x = self.builder.node("pad", [x], low=low, high=high, mode="constant", value=value, name=f"{node.name}.pad")
+        zero = (0,) * len(low)
+        return self.builder.node(
+            "reduce_window", [x], name=node.name, **{**node.attrs, "low": zero, "high": zero}
         )
 
     def _as_convolution(self, node: Node, inputs: list[Value]) -> Value:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hwsdk.codegen.blocks import Iter, Kernel
-from hwsdk.codegen.build import neutral
+from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Binary,

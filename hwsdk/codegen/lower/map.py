@@ -7,10 +7,12 @@ long loop and only genuinely strided ones keep rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel
 from hwsdk.codegen.loop_ir import Body, For, Index, Stmt, Store
+from hwsdk.codegen.lower.extents import LIKELY
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
     Lowered,
@@ -22,6 +24,7 @@ from hwsdk.codegen.lower.lowered import (
     flatten_block,
     lets_for,
     merge,
+    offsets_of,
     rows_per_task,
     vector_loop,
 )
@@ -51,13 +54,13 @@ def _lower(kernel: Kernel, block: Block, machine: Machine, ranges: Ranges, level
     iters, gone = merge(block.iters, [flat])
     flat = at(flat, gone)
     flat = replace(flat, block=replace(block, iters=tuple(iters)))
-    vector = contiguous_iter(iters, flat.offset)
+    lanes = machine.lanes(kernel.tensor(block.output).dtype, "f32")
+    vector = vector_iter(flat, iters, lanes)
     out = namer.outputs[0]
     total = product(i.extent for i in iters)
     if vector is None:
         body: Body = (For(namer.fresh("task"), 1, _element(flat, out, {}, set()), "parallel", level),)
         return finish_kernel(kernel, namer, machine, body, 1, 1)
-    lanes = machine.lanes(kernel.tensor(block.output).dtype, "f32")
     if len(iters) == 1:
         chunk = ELEMENTS_PER_TASK
         task = namer.fresh("task")
@@ -90,6 +93,29 @@ def contiguous_iter(iters: list[Iter], offset: Index) -> Iter | None:
         if coefficient(offset, it.name) == 1:
             return it
     return iters[-1] if iters else None
+
+
+ROW_OVERHEAD = 12.0  # to find where a row begins, in the unit of one strided access
+
+
+def vector_iter(flat: FlatBlock, iters: Sequence[Iter], lanes: int) -> Iter | None:
+    """The iter along which vectors are cheapest.
+
+    Per element an access costs 1/lanes where it is contiguous or constant, 1 where it is strided; lanes that stay
+    empty cost as much as full ones, and every row costs its overhead.
+    """
+    moves, _ = offsets_of(flat)
+
+    def cost(it: Iter) -> float:
+        extent = it.extent if isinstance(it.extent, int) else LIKELY
+        steps = -(-extent // lanes)
+        access = 0.0
+        for offset in moves:
+            step = 0 if isinstance(offset, int) else coefficient(offset, it.name)
+            access += steps if step in (0, 1) else extent
+        return (access + ROW_OVERHEAD) / max(1, extent)
+
+    return min(reversed(iters), key=cost, default=None)
 
 
 def _element(flat: FlatBlock, out: str, where: dict[str, Index], done: set[str]) -> tuple[Stmt, ...]:

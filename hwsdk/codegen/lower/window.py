@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Iter, Kernel
-from hwsdk.codegen.build import neutral
+from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.loop_ir import Alloc, Binary, Buffer, Const, For, Index, Load, Ref, Stmt, Store, Value
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
@@ -26,7 +26,7 @@ from hwsdk.codegen.lower.lowered import (
     rows_per_task,
     vector_loop,
 )
-from hwsdk.codegen.lower.map import contiguous_iter
+from hwsdk.codegen.lower.map import vector_iter
 from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.rewrite import Rewriter
 from hwsdk.graph.dims import Ranges, product
@@ -42,9 +42,10 @@ def lower_window(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -
     reduce, gone_too = merge(block.reduce, [flat])
     flat = at(flat, {**gone, **gone_too})
     flat = replace(flat, block=replace(block, iters=(*outer, *reduce)))
-    vector = contiguous_iter(outer, flat.offset)
+    lanes = machine.lanes(block.accumulator or flat.value.dtype)
+    vector = vector_iter(flat, outer, lanes)
     depth = product(i.extent for i in reduce)
-    lanes = 1 if vector is None else machine.lanes(block.accumulator or flat.value.dtype)
+    lanes = lanes if vector is not None else 1
     rows = [i for i in outer if i is not vector]
     done: set[str] = set()
     head: list[Stmt] = list(lets_for(flat, frozenset(r.name for r in rows), done))

@@ -20,6 +20,7 @@ from hwsdk.codegen.lower.staged.contraction import StagedContraction
 from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
 from hwsdk.codegen.lower.staged.program import NotVector
 from hwsdk.codegen.lower.staged.rows import RowsLowering
+from hwsdk.codegen.lower.staged.windows import WindowLowering
 from hwsdk.codegen.lower.window import lower_window
 from hwsdk.codegen.planner import Abilities, Contraction, plan_top
 from hwsdk.errors import PlanError
@@ -49,6 +50,8 @@ class StagedLowering:
                     return self._maps(kernel)
                 case "row":
                     return [self._rows(kernel)]
+                case "window":
+                    return [WindowLowering(kernel, self.chip, self.scalar, self.ranges, self.level).lower()]
                 case "contraction":
                     return self._contraction(kernel)
         except NotVector as reason:

@@ -69,6 +69,16 @@ class Staging:
             buffer.dtype,
         )
 
+    def rectangle(
+        self, name: str, index: tuple[Index, ...], source: View, rows: Index, columns: Index, source_ld: Index
+    ) -> Stmt:
+        """Copy rows x columns of `source` to a place inside a buffer."""
+        buffer = self.buffers[name]
+        to, place = self.chip.scratch.name, self.chip.main.name
+        return self._copy(
+            to, place, View(name, index), buffer.shape[-1], source, source_ld, rows, columns, buffer.dtype
+        )
+
     def store(
         self, name: str, half: Index, target: View, rows: Index, columns: Index, target_ld: Index
     ) -> Stmt:
