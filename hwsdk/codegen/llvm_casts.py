@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hwsdk.codegen.llvm_text import Function
 from hwsdk.codegen.llvm_types import NARROW, bits_of, float_text, splat_text, value_type, vector
-from hwsdk.dtypes import DTYPES
+from hwsdk.dtypes import DTYPES, DType
 from hwsdk.target_desc.model import Target
 
 
@@ -167,11 +167,28 @@ class Casts:
         return self.round_to(x, want, lanes) if want in NARROW else x
 
     def _to_integer(self, x: str, have: str, want: str, lanes: int) -> str:
-        """Truncates, saturates, NaN gives 0: exactly the saturating conversion of LLVM."""
+        """Truncates, saturates, NaN gives 0: clamped to what converts exactly, so that lanes stay lanes."""
         a, b = value_type(have), value_type(want)
-        op = "fptosi" if DTYPES[want].kind == "i" else "fptoui"
-        name = f"llvm.{op}.sat.{suffix(b, lanes)}.{suffix(a, lanes)}"
-        return self.f.op(f"call {vector(b, lanes)} @{name}({vector(a, lanes)} {x})")
+        kind, whole = vector(a, lanes), DTYPES[want]
+        low, high = integer_limits(whole)
+        most = greatest_below(high, a)
+        x = self.select(self.f.op(f"fcmp ord {kind} {x}, {x}"), x, vector_constant(0.0, a, lanes), a, lanes)
+        inside = self._clamp(x, low, most, a, lanes)
+        step = b if whole.bits >= 32 else "i32"
+        op = "fptoui" if whole.kind == "u" and whole.bits >= 32 else "fptosi"
+        result = self._convert(op, inside, a, step, lanes)
+        if most < high:
+            over = self.f.op(f"fcmp ogt {kind} {x}, {vector_constant(most, a, lanes)}")
+            bits = high if whole.kind == "i" else -1
+            result = self.select(over, self._int(bits, whole.bits, lanes), result, step, lanes)
+        return result if step == b else self._convert("trunc", result, step, b, lanes)
+
+    def _clamp(self, x: str, low: float, high: float, element: str, lanes: int) -> str:
+        """Into [low, high]; x is no NaN."""
+        kind = vector(element, lanes)
+        least, most = vector_constant(low, element, lanes), vector_constant(high, element, lanes)
+        x = self.select(self.f.op(f"fcmp olt {kind} {x}, {least}"), least, x, element, lanes)
+        return self.select(self.f.op(f"fcmp ogt {kind} {x}, {most}"), most, x, element, lanes)
 
     def _integer_to_float(self, x: str, have: str, want: str, lanes: int) -> str:
         a, b = value_type(have), value_type(want)
@@ -200,3 +217,22 @@ def suffix(element: str, lanes: int) -> str:
     """How an overloaded intrinsic spells a type: v8f32, i64 ..."""
     short = {"double": "f64", "float": "f32", "half": "f16"}.get(element, element)
     return f"v{lanes}{short}" if lanes else short
+
+
+def integer_limits(whole: DType) -> tuple[int, int]:
+    """Least and greatest value of an integer dtype."""
+    if whole.kind == "u":
+        return 0, (1 << whole.bits) - 1
+    return -(1 << (whole.bits - 1)), (1 << (whole.bits - 1)) - 1
+
+
+def greatest_below(limit: int, element: str) -> float:
+    """The greatest value of a float type that is not above an integer limit of the form 2^n - 1."""
+    bits = 53 if element == "double" else 24
+    size = limit.bit_length()
+    return float(limit if size <= bits else limit - (1 << (size - bits)) + 1)
+
+
+def vector_constant(value: float, element: str, lanes: int) -> str:
+    """A float constant in all lanes."""
+    return splat_text(float_text(value, element), element, lanes)

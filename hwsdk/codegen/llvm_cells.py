@@ -109,8 +109,7 @@ class Cells:
         """Merges the frames of all sides of a branch; the block of each is its last one."""
         touched = {c: None for frame, _ in sides for c in frame.values if c[0] not in frame.local}
         for cell in touched:
-            outside = self.read(cell)
-            values = [frame.values.get(cell) or outside or "poison" for frame, _ in sides]
+            values = [frame.values.get(cell) or self.read(cell) or "poison" for frame, _ in sides]
             if len(set(values)) == 1:
                 self.write(cell, values[0])
                 continue

@@ -165,6 +165,8 @@ class Memory:
         element = stored_type(place.buffer.dtype)
         kind = vector(element, lanes)
         mask, condition = self._lane_mask(where)
+        if mask is None and stride in (-1, 2, 3, 4):
+            return self._value(self._load_strided(place, start, stride, condition), place, lanes)
         pointers = self._lane_pointers(place, offset, start, stride)
         if mask is not None:
             align = min(a for _, a in pointers)
@@ -177,6 +179,25 @@ class Memory:
             one = self.f.op(f"load {element}, ptr {self._guarded_pointer(pointer, condition)}, align {align}")
             vec = self.f.op(f"insertelement {kind} {vec}, {element} {one}, i64 {lane}")
         return self._value(vec, place, lanes)
+
+    def _load_strided(self, place: Place, start: Poly, stride: int, condition: str | None) -> str:
+        """Whole vectors that cover the lanes (the last one ends with the last lane), then shuffles."""
+        lanes = self.s.lanes
+        kind = vector(stored_type(place.buffer.dtype), lanes)
+        positions = [stride * i - min(0, stride * (lanes - 1)) for i in range(lanes)]
+        first = add(start, constant(min(0, stride * (lanes - 1))))
+        span = max(positions) + 1
+        result, filled = "poison", 0
+        for begin in [*range(0, span - lanes, lanes), span - lanes]:
+            at = add(first, constant(begin))
+            pointer = self._guarded_pointer(self.address(place, at), condition)
+            piece = self.f.op(f"load {kind}, ptr {pointer}, align {self.align_of(place, at)}")
+            new = [i for i, p in enumerate(positions) if begin <= p < begin + lanes and not filled >> i & 1]
+            picks = [lanes + positions[i] - begin if i in new else i for i in range(lanes)]
+            filled |= sum(1 << i for i in new)
+            order = ", ".join(f"i32 {p}" for p in picks)
+            result = self.f.op(f"shufflevector {kind} {result}, {kind} {piece}, <{lanes} x i32> <{order}>")
+        return result
 
     # -------------------------------------------------------------------------------------------------------- store
     def store(self, name: str, index: tuple[object, ...], value: Val, where: Val | None) -> None:

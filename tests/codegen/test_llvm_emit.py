@@ -129,6 +129,21 @@ def test_broadcast_load_and_reversed_and_strided_lanes() -> None:
     agree(kernel(shape, (), body), {"x": f32(32), "y": f32(6 * L)}, {})
 
 
+@pytest.mark.parametrize("stride", [-3, -2, -1, 0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("lanes", [2, 3, 4, 8, 16])
+def test_strided_lanes_stay_inside_the_buffer(stride: int, lanes: int) -> None:
+    first = max(0, -stride * (lanes - 1))
+    body = vec(
+        st("y", q, ld("x", first + q * stride)),
+        st("y", lanes + q, ld("x", first + q * stride, where=b("lt", ix(n), ix(3)))),
+        lanes=lanes,
+    )
+    k_ = kernel((buf("x", abs(stride) * (lanes - 1) + 1), buf("y", 2 * lanes)), ("n",), body)
+    arrays = {"x": f32(abs(stride) * (lanes - 1) + 1), "y": f32(2 * lanes)}
+    for size in (0, 5):
+        agree(k_, arrays, {"n": size})
+
+
 @pytest.mark.parametrize("active", [0, 1, 5, 8])
 def test_masked_gather_and_scatter(active: int) -> None:
     body = vec(st("y", q * m, ld("x", q * m)), active=n)
