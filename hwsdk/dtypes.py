@@ -17,7 +17,7 @@ class DType:
     name: str
     bits: int
     kind: str
-    numpy: np.dtype | None  # type: ignore[type-arg]
+    numpy: np.dtype | None
 
     @property
     def size_bytes(self) -> int:
@@ -27,13 +27,37 @@ class DType:
 
 def _table() -> dict[str, DType]:
     native = {
-        "f64": np.float64, "f32": np.float32, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16,
-        "i8": np.int8, "u64": np.uint64, "u32": np.uint32, "u16": np.uint16, "u8": np.uint8, "bool": np.bool_,
-        "bf16": ml_dtypes.bfloat16, "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2,
-        "f8e8m0": ml_dtypes.float8_e8m0fnu, "f4e2m1": ml_dtypes.float4_e2m1fn, "i4": ml_dtypes.int4,
+        "f64": np.float64,
+        "f32": np.float32,
+        "f16": np.float16,
+        "i64": np.int64,
+        "i32": np.int32,
+        "i16": np.int16,
+        "i8": np.int8,
+        "u64": np.uint64,
+        "u32": np.uint32,
+        "u16": np.uint16,
+        "u8": np.uint8,
+        "bool": np.bool_,
+        "bf16": ml_dtypes.bfloat16,
+        "f8e4m3": ml_dtypes.float8_e4m3fn,
+        "f8e5m2": ml_dtypes.float8_e5m2,
+        "f8e8m0": ml_dtypes.float8_e8m0fnu,
+        "f4e2m1": ml_dtypes.float4_e2m1fn,
+        "i4": ml_dtypes.int4,
         "u4": ml_dtypes.uint4,
     }
-    bits = {"bool": 1, "tf32": 32, "bf16": 16, "f8e4m3": 8, "f8e5m2": 8, "f8e8m0": 8, "f4e2m1": 4, "i4": 4, "u4": 4}
+    bits = {
+        "bool": 1,
+        "tf32": 32,
+        "bf16": 16,
+        "f8e4m3": 8,
+        "f8e5m2": 8,
+        "f8e8m0": 8,
+        "f4e2m1": 4,
+        "i4": 4,
+        "u4": 4,
+    }
     names = [*native, "tf32"]
     return {
         n: DType(
@@ -58,7 +82,7 @@ def dtype(name: str) -> DType:
         raise ModelError(f"unknown dtype {name!r}{nearest(name, DTYPES)}") from None
 
 
-def numpy_dtype(name: str) -> np.dtype:  # type: ignore[type-arg]
+def numpy_dtype(name: str) -> np.dtype:
     """The NumPy type that stores `name`; ModelError if there is none (tf32)."""
     found = dtype(name).numpy
     if found is None:

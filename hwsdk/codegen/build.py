@@ -8,14 +8,14 @@ that accesses are affine whenever the model's shapes allow it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
 from hwsdk.codegen.fusion import Region, reduced_axes, squeeze
 from hwsdk.codegen.inline import ELEMENTWISE, INDEX_OPS, Inliner
 from hwsdk.codegen.iters import split_kernel
+from hwsdk.codegen.loop_ir import Binary, Cast, Const, Index, Let, Load, Ref, Select, Value
 from hwsdk.codegen.neutral import neutral
-from hwsdk.codegen.loop_ir import Binary, Cast, Const, Index, Load, Ref, Select, Value
 from hwsdk.codegen.rewrite import Rewriter, block_values, loads
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import Range, Ranges, sym
@@ -73,6 +73,7 @@ class _Builder:
     memory: frozenset[str]
     name: str
     ranges: dict[str, Range]
+    _lets: list[Let] = field(default_factory=list)  # of the operands of an anchor
 
     def build(self) -> Kernel:
         anchor = self._node(self.region.anchor)
@@ -132,7 +133,9 @@ class _Builder:
 
     def _concat(self, node: Node) -> list[Block]:
         """One block per operand, each writing its slice of the result."""
-        axis, offset, blocks = node.attrs["axis"], 0, []
+        axis = node.attrs["axis"]
+        offset: Index = 0
+        blocks: list[Block] = []
         for position, source in enumerate(node.inputs):
             shape = self.graph.values[source].shape
             iters, index = space(shape, "i")
@@ -156,14 +159,15 @@ class _Builder:
         out, source = node.outputs[0], node.inputs[0]
         shape, low, high = self.graph.values[source].shape, node.attrs["low"], node.attrs["high"]
         value = Const(self.graph.values[out].dtype, node.attrs["value"])
-        blocks = []
+        blocks: list[Block] = []
         for axis in range(len(shape)):
             for start, size in ((0, low[axis]), (low[axis] + shape[axis], high[axis])):
                 if size == 0:
                     continue
                 # earlier axes only where the operand is, later ones over their whole padded length
                 extents = [
-                    e if a < axis else size if a == axis else low[a] + e + high[a] for a, e in enumerate(shape)
+                    e if a < axis else size if a == axis else low[a] + e + high[a]
+                    for a, e in enumerate(shape)
                 ]
                 starts = [low[a] if a < axis else start if a == axis else 0 for a in range(len(shape))]
                 blocks.append(self._margin(f"{out}.margin{len(blocks)}", out, extents, starts, value))
@@ -230,10 +234,6 @@ class _Builder:
             raise Demand(frozenset({name}))
         self._lets.extend(inliner.lets)
         return value
-
-    @property
-    def _lets(self) -> list:  # type: ignore[type-arg]
-        return self.__dict__.setdefault("_collected", [])
 
     def _dot(
         self, node: Node, at: tuple[Index, ...], iters: tuple[Iter, ...]

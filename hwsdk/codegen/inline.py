@@ -190,7 +190,7 @@ class Inliner:
         return known.index
 
 
-def _splat(array: np.ndarray) -> bool:  # type: ignore[type-arg]
+def _splat(array: np.ndarray) -> bool:
     if array.size == 1:
         return True
     if array.size > 1 << 16:

@@ -121,7 +121,9 @@ def _cubic(attrs: Mapping[str, Any], x: Value, last: Value) -> list[tuple[Value,
     if attrs["exclude_outside"]:
         kept = []
         for place, weight in zip(places, weights, strict=True):
-            inside = Binary("bool", "and", Binary("bool", "ge", place, _c(0.0)), Binary("bool", "le", place, last))
+            inside = Binary(
+                "bool", "and", Binary("bool", "ge", place, _c(0.0)), Binary("bool", "le", place, last)
+            )
             kept.append(Select(F, inside, weight, _c(0.0)))
         total = _b("add", _b("add", kept[0], kept[1]), _b("add", kept[2], kept[3]))
         weights = [_b("div", w, total) for w in kept]

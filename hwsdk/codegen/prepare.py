@@ -8,6 +8,7 @@ output is a value that some kernel writes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from hwsdk.codegen.neutral import neutral
 from hwsdk.graph.dims import product
@@ -61,6 +62,12 @@ class _Preparer:
         made = self.builder.node(node.op, inputs, name=node.name, **node.attrs)
         return made if isinstance(made, tuple) else (made,)
 
+    def _one(self, op: str, inputs: list[Value], **attrs: Any) -> Value:
+        """A node with one result."""
+        made = self.builder.node(op, inputs, **attrs)
+        assert isinstance(made, Value)
+        return made
+
     def _padded(self, node: Node) -> bool:
         return any(p != 0 for p in (*node.attrs["low"], *node.attrs["high"]))
 
@@ -69,20 +76,22 @@ class _Preparer:
 
     def _explicit_padding(self, node: Node, inputs: list[Value]) -> Value:
         low, high = (0, *node.attrs["low"], 0), (0, *node.attrs["high"], 0)
-        x = self.builder.node(
+        x = self._one(
             "pad", [inputs[0]], low=low, high=high, mode="constant", value=0.0, name=f"{node.name}.pad"
         )
         zero = (0,) * len(node.attrs["low"])
-        return self.builder.node(
+        return self._one(
             "conv", [x, inputs[1]], name=node.name, **{**node.attrs, "low": zero, "high": zero}
         )
 
     def _explicit_pool(self, node: Node, x: Value) -> Value:
         value = neutral(node.attrs["kind"], x.dtype)
         low, high = node.attrs["low"], node.attrs["high"]
-        x = self.builder.node("pad", [x], low=low, high=high, mode="constant", value=value, name=f"{node.name}.pad")
+        x = self._one(
+            "pad", [x], low=low, high=high, mode="constant", value=value, name=f"{node.name}.pad"
+        )
         zero = (0,) * len(low)
-        return self.builder.node(
+        return self._one(
             "reduce_window", [x], name=node.name, **{**node.attrs, "low": zero, "high": zero}
         )
 
@@ -101,7 +110,7 @@ class _Preparer:
         reach = [(k - 1) * d for k, d in zip(window, dilations, strict=True)]
         low = tuple(r - p for r, p in zip(reach, node.attrs["low"], strict=True))
         high = tuple(r - p + e for r, p, e in zip(reach, node.attrs["high"], extra, strict=True))
-        x = self.builder.node(
+        x = self._one(
             "pad",
             [x],
             low=(0, *low, 0),
@@ -110,9 +119,9 @@ class _Preparer:
             value=0.0,
             name=f"{node.name}.pad",
         )
-        flipped = self.builder.node("reverse", [w], axes=tuple(range(rank)), name=f"{node.name}.flip")
+        flipped = self._one("reverse", [w], axes=tuple(range(rank)), name=f"{node.name}.flip")
         zero = (0,) * rank
-        return self.builder.node(
+        return self._one(
             "conv",
             [x, flipped],
             strides=(1,) * rank,
@@ -131,36 +140,35 @@ class _Preparer:
 
     def _as_product(self, node: Node, x: Value, w: Value, rank: int) -> Value:
         """Windows that do not meet: x[n, i.., c] * w[c, t.., o], then each window to its place."""
-        b, name = self.builder, node.name
+        name = node.name
         window, out = w.shape[:rank], w.shape[-1]
         order = (rank, *range(rank), rank + 1)
-        flat = b.node("transpose", [w], perm=order, name=f"{name}.weights")
-        flat = b.node("reshape", [flat], shape=(w.shape[rank], product(window) * out))
+        flat = self._one("transpose", [w], perm=order, name=f"{name}.weights")
+        flat = self._one("reshape", [flat], shape=(w.shape[rank], product(window) * out))
         types = {k: node.attrs[k] for k in ("accumulate", "dtype")}
-        y = b.node("dot_general", [x, flat], contract=((rank + 1, 0),), name=name, **types)
+        y = self._one("dot_general", [x, flat], contract=((rank + 1, 0),), name=name, **types)
         space = x.shape[1 : 1 + rank]
-        y = b.node("reshape", [y], shape=(x.shape[0], *space, *window, out))
+        y = self._one("reshape", [y], shape=(x.shape[0], *space, *window, out))
         pairs = [axis for d in range(rank) for axis in (1 + d, 1 + rank + d)]
-        y = b.node("transpose", [y], perm=(0, *pairs, 1 + 2 * rank))
+        y = self._one("transpose", [y], perm=(0, *pairs, 1 + 2 * rank))
         grown = tuple(e * k for e, k in zip(space, window, strict=True))
-        return b.node("reshape", [y], shape=(x.shape[0], *grown, out), name=f"{name}.windows")
+        return self._one("reshape", [y], shape=(x.shape[0], *grown, out), name=f"{name}.windows")
 
     def _dilate(self, x: Value, strides: Iterable[int], name: str) -> Value:
         """x[n, h, w, c] -> [n, (h-1)*s+1, ..., c]: a unit dim beside each spatial dim, padded to s, merged,
         cut.
         """
-        b = self.builder
         for axis, s in enumerate(strides, start=1):
             if s == 1:
                 continue
             shape = x.shape
-            wide = b.node("reshape", [x], shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
+            wide = self._one("reshape", [x], shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
             rank = len(shape) + 1
             high = tuple(s - 1 if a == axis + 1 else 0 for a in range(rank))
-            wide = b.node("pad", [wide], low=(0,) * rank, high=high, mode="constant", value=0.0)
-            merged = b.node("reshape", [wide], shape=(*shape[:axis], shape[axis] * s, *shape[axis + 1 :]))
+            wide = self._one("pad", [wide], low=(0,) * rank, high=high, mode="constant", value=0.0)
+            merged = self._one("reshape", [wide], shape=(*shape[:axis], shape[axis] * s, *shape[axis + 1 :]))
             limits = tuple(shape[axis] * s - (s - 1) if a == axis else e for a, e in enumerate(shape))
-            x = b.node(
+            x = self._one(
                 "slice",
                 [merged],
                 starts=(0,) * len(shape),

@@ -99,6 +99,7 @@ class AttentionLowering:
         self.second = ContractionLowering(second, machine, ranges, level, constants)
         self.row = RowLowering(row, machine, ranges, level)
         self.row_body = self.row.row()
+        self.namers = {"f_": self.first.namer, "r_": self.row.namer, "s_": self.second.namer}
         self.scores, self.weights = first.outputs[0], row.outputs[0]
         self.rows, self.columns, _ = self.first.extents
 
@@ -194,8 +195,7 @@ class AttentionLowering:
     def _inside(self, part: Part) -> Stmt:
         """The part in a scope of its own."""
         hidden = {self.scores.name, self.weights.name}
-        lowering = {"f_": self.first, "r_": self.row, "s_": self.second}[part.prefix]
-        scratch = {new for old, new in lowering.namer.buffer.items() if old in hidden}
+        scratch = {new for old, new in self.namers[part.prefix].buffer.items() if old in hidden}
 
         def name(buffer: str) -> str:
             return "scores" if buffer in scratch else f"{part.prefix}{buffer}"
@@ -207,14 +207,13 @@ class AttentionLowering:
         args: list[str] = []
         place = self.machine.main.name
         packed = dict(zip(("f_", "s_"), self.packed, strict=True))
-        for prefix, part in (("f_", self.first), ("s_", self.second)):
-            tensor = packed[prefix]
+        for prefix, tensor in packed.items():
             params.append(Buffer(f"{prefix}b", tensor.dtype, (product(tensor.shape),), place, align_bytes=64))
             args.append(tensor.name)
         hidden = {self.scores.name, self.weights.name}
         last: list[tuple[Buffer, str]] = []
-        for prefix, part in (("f_", self.first), ("r_", self.row), ("s_", self.second)):
-            for p, name in zip(part.namer.params(place), part.namer.args, strict=True):
+        for prefix, namer in self.namers.items():
+            for p, name in zip(namer.params(place), namer.args, strict=True):
                 if name in hidden:
                     continue
                 moved = replace(p, name=f"{prefix}{p.name}")

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hwsdk.codegen.blocks import Iter, Kernel
-from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Binary,
@@ -31,6 +30,7 @@ from hwsdk.codegen.loop_ir import (
 )
 from hwsdk.codegen.lower.lowered import Lowered, Machine, Namer, Tasks, compare, finish_kernel, rows_per_task
 from hwsdk.codegen.lower.row import COMBINE
+from hwsdk.codegen.neutral import neutral
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import UnsupportedError
 from hwsdk.graph.dims import Ranges, product, sym

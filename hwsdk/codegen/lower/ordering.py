@@ -49,7 +49,10 @@ def _sorted(c: Context, count: Index, descending: bool) -> list[Lowered]:
     axis = axis_of(c.shape(source), c.node.attrs["axis"])
     dtype = c.dtype(source)
     place = c.machine.near.name
-    buffers = [Buffer(n, t, (axis.extent,), place) for n, t in (("x0", dtype), ("x1", dtype), ("p0", "i64"), ("p1", "i64"))]
+    buffers = [
+        Buffer(n, t, (axis.extent,), place)
+        for n, t in (("x0", dtype), ("x1", dtype), ("p0", "i64"), ("p1", "i64"))
+    ]
     k = sym("k")
     fill: Body = (Store("x0", (k,), Load(dtype, "a0", (axis.at(k),))), Store("p0", (k,), FromIndex("i64", k)))
     line: list[Stmt] = [Alloc(b) for b in buffers]
@@ -99,8 +102,16 @@ def _take(dtype: str, descending: bool) -> Body:
         Let("fromright", right),
         Store("x1", (at,), Select(dtype, Ref("bool", "fromright"), b, a)),
         Store("p1", (at,), Select("i64", Ref("bool", "fromright"), q, p)),
-        Store("left", (), Binary("i64", "add", Ref("i64", "l"), Select("i64", Ref("bool", "fromright"), zero, one))),
-        Store("right", (), Binary("i64", "add", Ref("i64", "r"), Select("i64", Ref("bool", "fromright"), one, zero))),
+        Store(
+            "left",
+            (),
+            Binary("i64", "add", Ref("i64", "l"), Select("i64", Ref("bool", "fromright"), zero, one)),
+        ),
+        Store(
+            "right",
+            (),
+            Binary("i64", "add", Ref("i64", "r"), Select("i64", Ref("bool", "fromright"), one, zero)),
+        ),
     )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Iter, Kernel
-from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Binary,
@@ -42,6 +41,7 @@ from hwsdk.codegen.lower.lowered import (
     merge,
     rows_per_task,
 )
+from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, refs
 from hwsdk.graph.dims import Ranges, floordiv, mod, product, substitute, sym
 

@@ -19,7 +19,6 @@ from hwsdk.codegen.loop_ir import (
     Index,
     Let,
     Load,
-
     Select,
     Stmt,
     Store,
@@ -90,8 +89,8 @@ def _put(c: Context, offset: Index, update: Value) -> Store:
 def _scattered(c: Context, updates: Sequence[Stmt]) -> list[Lowered]:
     data = c.node.inputs[0]
     total = product(c.shape(data))
-    copy = For("n", total, (Store("o0", (sym("n"),), Load(c.dtype(data), c.namer.buffer[data], (sym("n"),))),))
+    copy = For(
+        "n", total, (Store("o0", (sym("n"),), Load(c.dtype(data), c.namer.buffer[data], (sym("n"),))),)
+    )
     body: Body = (For("task", 1, (copy, *updates), "parallel", c.level),)
     return [c.done(body, 1, total + product(c.shape(c.node.inputs[1])) * 8)]
-
-

@@ -65,8 +65,11 @@ class SimdLowering:
 
     def _problem(self, lowering: ContractionLowering) -> Contraction:
         """What the planner is asked for one contraction."""
+        m, n, k = (planner_extent(e, self.ranges) for e in lowering.extents)
         return Contraction(
-            *(planner_extent(e, self.ranges) for e in lowering.extents),
+            m,
+            n,
+            k,
             a=lowering.parts.a.dtype,
             b=lowering.parts.b.dtype,
             acc=lowering.dtype,

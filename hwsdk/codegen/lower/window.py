@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Iter, Kernel
-from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.loop_ir import Alloc, Binary, Buffer, Const, For, Index, Load, Ref, Stmt, Store, Value
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
@@ -28,6 +27,7 @@ from hwsdk.codegen.lower.lowered import (
 )
 from hwsdk.codegen.lower.map import vector_iter
 from hwsdk.codegen.lower.row import COMBINE
+from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter
 from hwsdk.graph.dims import Ranges, product
 

@@ -21,9 +21,7 @@ from hwsdk.codegen.planner.tiles import BLOCK_COUNTS, K, M, N, Tiles, Vector, ba
 
 SLICE = 8  # k blocks of a one-deep intrinsic are cut in slices of this many elements
 SHORTEST = 64  # k blocks at caches are at least this long
-ROWS_OF_TILES = (
-    4  # row blocks at caches hold at least this many register tiles: one alone is the other register order
-)
+ROWS_OF_TILES = 4  # register tiles of a row block at caches, at least: one alone is the other register order
 KEPT = 12  # combinations of worker and register tile that get every blocking
 KEPT_WORKERS = 12
 CHUNK = 8192  # candidates costed at once: their arrays stay in a cache of the machine that plans

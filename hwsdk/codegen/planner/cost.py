@@ -9,12 +9,12 @@ least.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from hwsdk.codegen.planner.blocks import block_time, drain_time
+from hwsdk.codegen.planner.blocks import BlockTime, block_time, drain_time
 from hwsdk.codegen.planner.levels import Machine, Place
 from hwsdk.codegen.planner.nest import Nest
 from hwsdk.codegen.planner.pipeline import Pipeline, pipeline
@@ -49,35 +49,38 @@ class Cost:
 
 def cost(nest: Nest, staging: Callable[[Nest], Pipeline] = pipeline) -> Cost:
     """Cost every candidate; `staging` prices the copies into a scratchpad."""
-    machine = nest.machine
-    engine = machine.engine
-    parts: dict[str, Vector] = {}
-    hidden: dict[str, float] = {}
-    shared: dict[str, Vector] = {}
+    machine, unit = nest.machine, nest.machine.engine.unit
     work = block_time(nest, nest.whole)
-    exposed = np.zeros(len(nest))
+    outside, hidden = _places(nest, work)
     if machine.staged:
         pipe = staging(nest)
-        parts[engine.unit], parts["copies"], base = pipe.engine_busy, pipe.copies_busy, pipe.cycles
+        parts = {unit: pipe.engine_busy, "copies": pipe.copies_busy, **outside}
+        one = roofline(pipe.cycles, outside, hidden)
     else:
-        exposed = work.over * nest.tiles.trips[K] + drain_time(nest) + packing(nest)
-        parts[engine.unit] = base = work.unit
-    for i, place in enumerate(machine.levels):
-        feeds_copies = (
-            machine.staged and i >= len(machine.levels) - 2
-        )  # near, and the place copied from: in `pipe`
-        if feeds_copies and not (machine.shared(place) and place is not machine.near):
-            continue
-        total, per_worker = place_bytes(nest, i)
-        if machine.shared(place):
-            shared[place.name] = total / place.read
-        if feeds_copies:
-            continue
-        time = per_worker / (place.reader if machine.shared(place) else place.read)
-        parts[place.name] = np.maximum(time, work.feed) if place is machine.near else time
-        hidden[place.name] = place.overlap
-    one = roofline(base, {name: parts[name] for name in hidden}, hidden) + exposed
+        parts = {unit: work.unit, **outside}
+        one = roofline(work.unit, outside, hidden)
+        one = one + work.over * nest.tiles.trips[K] + drain_time(nest) + packing(nest)
+    shared = {p.name: place_bytes(nest, i) * nest.worker_tiles / p.read for i, p in _shared(machine)}
     return Cost(across_workers(nest, one, work.issue, parts, shared), parts, shared, one)
+
+
+def _places(nest: Nest, work: BlockTime) -> tuple[dict[str, Vector], dict[str, float]]:
+    """Cycles that each place needs for one worker tile, and the part of them that hides behind arithmetic.  A
+    scratchpad and the place that it is filled from are part of the pipeline instead."""
+    machine = nest.machine
+    times, hidden = {}, {}
+    for i, place in enumerate(machine.levels[:-2] if machine.staged else machine.levels):
+        time = place_bytes(nest, i) / (place.reader if machine.shared(place) else place.read)
+        times[place.name] = np.maximum(time, work.feed) if place is machine.near else time
+        hidden[place.name] = place.overlap
+    return times, hidden
+
+
+def _shared(machine: Machine) -> Iterator[tuple[int, Place]]:
+    """Places whose whole traffic is bounded by one instance that all workers draw from."""
+    for i, place in enumerate(machine.levels):
+        if machine.shared(place) and not (machine.staged and place is machine.near):
+            yield i, place
 
 
 def packing(nest: Nest) -> Vector:
@@ -87,9 +90,8 @@ def packing(nest: Nest) -> Vector:
         return np.zeros(len(nest))
     near = machine.near
     source = machine.levels[-2] if len(machine.levels) > 1 else near
-    gather = (
-        1.0 if problem.b_contiguous == "n" else machine.engine.n / 2
-    )  # a transposing copy moves single elements
+    transposing = problem.b_contiguous == "k"
+    gather = machine.engine.n / 2 if transposing else 1.0  # such a copy moves single elements
     rate = gather * (1 / min(near.read, source.read) + 1 / near.write)
     return np.asarray(tiles.worker[K] * tiles.worker[N] * problem.b_bytes * rate)
 
@@ -99,22 +101,21 @@ def copies_b(machine: Machine, problem: Contraction) -> bool:
     return problem.b_contiguous == "k" or machine.engine.k > 1
 
 
-def place_bytes(nest: Nest, index: int) -> tuple[Vector, Vector]:
-    """Bytes that `levels[index]` serves inwards: of all workers together, and of one worker tile."""
+def place_bytes(nest: Nest, index: int) -> Vector:
+    """Bytes that `levels[index]` serves inwards for one worker tile."""
     machine, problem, tiles = nest.machine, nest.problem, nest.tiles
     levels = machine.levels
     inward = levels[index + 1] if index + 1 < len(levels) else None
     caches = [p.bytes for p in levels[index + 1 :] if p.kind == "cache"]
     if problem.warm and caches and problem.total_bytes <= max(caches):
-        return np.zeros(len(nest)), np.zeros(len(nest))
+        return np.zeros(len(nest))
     if inward is not None and inward.kind == "cache" and machine.shared(inward):
         a, b, c = _wave(nest, inward)
     else:
         a, b, visits = _operands(nest, inward)
         last = problem.out_bytes if index == 0 else problem.acc_bytes
         c = tiles.worker[M] * tiles.worker[N] * (last + 2 * problem.acc_bytes * np.maximum(0, visits - 1))
-    each = a + b + c * np.where(nest.splits_k, 2.0, 1.0)
-    return each * nest.worker_tiles, each
+    return np.asarray(a + b + c * np.where(nest.splits_k, 2.0, 1.0))
 
 
 def _operands(nest: Nest, inward: Place | None) -> tuple[Vector, Vector, Vector]:

@@ -23,8 +23,8 @@ from hwsdk.codegen.lower.staged.rows import RowsLowering
 from hwsdk.codegen.lower.staged.windows import WindowLowering
 from hwsdk.codegen.lower.window import lower_window
 from hwsdk.codegen.planner import Abilities, Contraction, plan_top
-from hwsdk.errors import PlanError
 from hwsdk.codegen.rewrite import Rewriter, loads
+from hwsdk.errors import PlanError
 from hwsdk.graph.dims import Ranges, sym
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Target

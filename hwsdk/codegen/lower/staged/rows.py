@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hwsdk.codegen.blocks import Iter, Kernel
-from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Buffer,
@@ -41,6 +40,7 @@ from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
 from hwsdk.codegen.lower.staged.program import NotVector, Slot, VectorProgram
+from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import (

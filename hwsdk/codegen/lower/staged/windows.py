@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hwsdk.codegen.blocks import Iter, Kernel
-from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Buffer,
@@ -29,8 +28,19 @@ from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
 from hwsdk.codegen.lower.staged.program import NotVector, Slot, VectorProgram
+from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import loads
-from hwsdk.graph.dims import Ranges, ceildiv, coefficient, free_symbols, minimum, mod, product, substitute, sym
+from hwsdk.graph.dims import (
+    Ranges,
+    ceildiv,
+    coefficient,
+    free_symbols,
+    minimum,
+    mod,
+    product,
+    substitute,
+    sym,
+)
 
 STRIP = 16  # outputs along the strip, at most
 STEPS_PER_TASK = 64
@@ -115,9 +125,13 @@ class WindowLowering:
                 key = (load.buffer, load.index[0])
                 if key not in self.streams:
                     rows = size if self.strip.name in free_symbols(load.index[0]) else 1
-                    self.streams[key] = self.staging.add(f"e{len(self.streams)}", load.dtype, (rows, self.chip.lanes))
+                    self.streams[key] = self.staging.add(
+                        f"e{len(self.streams)}", load.dtype, (rows, self.chip.lanes)
+                    )
         self.staging.add("ct", self.kernel.outputs[0].dtype, (size, self.chip.lanes))
-        return isinstance(self.staging.bytes, int) and self.staging.bytes <= (self.chip.scratch.usable_bytes or 0)
+        return isinstance(self.staging.bytes, int) and self.staging.bytes <= (
+            self.chip.scratch.usable_bytes or 0
+        )
 
     def _footprint(self, load: Load, name: str) -> Footprint:
         if load.where is not None:
@@ -170,7 +184,12 @@ class WindowLowering:
         first = found["strip_number"] * self.size
         lane = found["chunk"] * self.chip.lanes
         origin[self.strip.name], origin[self.vector.name] = first, lane
-        return out, origin, minimum(self.size, self.strip.extent - first), minimum(self.chip.lanes, self.vector.extent - lane)
+        return (
+            out,
+            origin,
+            minimum(self.size, self.strip.extent - first),
+            minimum(self.chip.lanes, self.vector.extent - lane),
+        )
 
     def _load(self, number: Index, half: Index, suffix: str) -> list[Stmt]:
         out, origin, count, lanes = self._place(number, suffix)
@@ -205,11 +224,23 @@ class WindowLowering:
             raise NotVector(f"no intrinsic reduces {dtype} by {kind}")
         acc = View("total", (0,))
         column = sym("column")
-        clear = Intrin(fill.name, ((fill.operands[0], acc), (fill.operands[1], Const(dtype, neutral(kind, dtype)))), ((fill.dim, lanes),))
+        clear = Intrin(
+            fill.name,
+            ((fill.operands[0], acc), (fill.operands[1], Const(dtype, neutral(kind, dtype)))),
+            ((fill.dim, lanes),),
+        )
         step = self._tap(half, lanes, column)
         slot = step.full(self.flat.value)
-        add = Intrin(combine.name, tuple(zip(combine.operands, (acc, acc, slot.view), strict=True)), ((combine.dim, lanes),))
-        loop: Stmt = For(self.taps[-1].name, self.taps[-1].extent, (*step.out, add)) if self.taps else For("none", 1, (*step.out, add))
+        add = Intrin(
+            combine.name,
+            tuple(zip(combine.operands, (acc, acc, slot.view), strict=True)),
+            ((combine.dim, lanes),),
+        )
+        loop: Stmt = (
+            For(self.taps[-1].name, self.taps[-1].extent, (*step.out, add))
+            if self.taps
+            else For("none", 1, (*step.out, add))
+        )
         for t in reversed(self.taps[:-1]):
             loop = For(t.name, t.extent, (loop,))
         end = self._finish(half, lanes, column, origin, Slot(acc, dtype))
@@ -234,7 +265,9 @@ class WindowLowering:
         program = VectorProgram(self.chip, self.namer, lanes, source)
         return program
 
-    def _finish(self, half: Index, lanes: Index, column: Index, origin: dict[str, Index], acc: Slot) -> list[Stmt]:
+    def _finish(
+        self, half: Index, lanes: Index, column: Index, origin: dict[str, Index], acc: Slot
+    ) -> list[Stmt]:
         here = {**origin, self.strip.name: origin[self.strip.name] + column}
 
         def source(load: Load) -> Slot | Value | None:
@@ -253,5 +286,3 @@ class WindowLowering:
         else:
             program.stored(self.flat.finish, target)
         return program.out
-
-
