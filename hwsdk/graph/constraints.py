@@ -20,12 +20,17 @@ from hwsdk.graph.dims import (
     Symbol,
     bounds,
     constant_term,
+    eq,
     evaluate,
     floordiv,
     free_symbols,
+    ge,
+    maximum,
+    mod,
     multiply,
     replace_atoms,
     simplify,
+    single_atom,
     substitute,
     sym,
     terms,
@@ -209,6 +214,7 @@ class Constraints:
             self._narrow(*bound, reason)
         else:
             self.lower_bounds.append((dim, reason))
+            self.learn_rewrites()
         return dim
 
     def _solve(self, gap: Dim) -> tuple[str, Dim] | None:
@@ -278,6 +284,9 @@ class Constraints:
         """Of each equality that no symbol solves, solve one operation: 4*((h + 31)//32) = (h + 7)//8 says
         what the right side is, so that shapes which must be equal look equal."""
         self._rewrites = {}
+        for d, _ in self.lower_bounds:  # max(0, d) = d
+            if (atom := single_atom(maximum(0, d))) is not None:
+                self._rewrites[atom] = d
         for a, b in self.equalities:
             gap = replace_atoms(a - b, self._rewrites)
             pairs = terms(gap)
@@ -292,6 +301,21 @@ class Constraints:
                     break
 
     # ----------------------------------------------------------------------------------------------- run time
+    def guards(self) -> tuple[tuple[Dim, str], ...]:
+        """(dim, reason): what the sizes must satisfy beyond ranges and multiples of single symbols; each dim
+        must be 1.
+        """
+        found: list[tuple[Dim, str]] = []
+        for name, value in self.solutions.items():
+            low, high = self.ranges[name]
+            reason = f"{name} = {value}: {self.solution_reasons[name]}"
+            conditions = [ge(value, low), *([ge(high, value)] if high is not None else [])]
+            if name in self.multiples:
+                conditions.append(eq(mod(value, self.multiples[name]), 0))
+            found += [(c, reason) for c in (simplify(c, self.ranges) for c in conditions) if c != 1]
+        found += [(eq(a, b), r) for (a, b), r in zip(self.equalities, self.reasons, strict=True)]
+        return (*found, *((ge(d, 0), r) for d, r in self.lower_bounds))
+
     def violations(self, values: Mapping[str, int]) -> list[str]:
         """What the given values of the remaining symbols break, one sentence each."""
         found = []
@@ -334,7 +358,8 @@ def _weight(atom: Op) -> tuple[int, int, str]:
 def _symbol_bound(dim: Dim, least: int) -> tuple[str, int | None, int | None] | None:
     """(name, low, high) such that dim >= least exactly if low <= name <= high.
 
-    c*x + k >= v  is  x >= ceil((v - k)/c) for c > 0, and x <= floor((k - v)/-c) for c < 0;   x//b >= v  is  x >= v*b.
+    c*x + k >= v  is  x >= ceil((v - k)/c) for c > 0, and x <= floor((k - v)/-c) for c < 0;   x//b >= v  is  x
+    >= v*b.
     """
     rest = constant_term(dim)
     pairs = [t for t in terms(dim) if t[1]]

@@ -136,35 +136,37 @@ class _Knowledge:
         best = self.interval(d)[0]
         if isinstance(d, int) or depth > _DEPTH or not self.is_correlated(d):
             return best
-        for weaker in self.at_most(d):
+        for weaker, times in self.at_most(d):
             if self.budget <= 0:
                 break
             self.budget -= 1
-            best = _tighter(best, self.low(weaker, depth + 1), max)
+            low = self.low(weaker, depth + 1)
+            best = _tighter(best, None if low is None else -(-low // times), max)
         return best
 
-    def at_most(self, d: Expr) -> Iterator[Dim]:
-        """Expressions that are nowhere greater than d, each with one atom fewer."""
+    def at_most(self, d: Expr) -> Iterator[tuple[Dim, int]]:
+        """(e, t) with e <= t*d everywhere; e has one atom fewer."""
         for c, m in d.terms:
             if len(m) == 1 and isinstance(m[0], Op):
                 rest = expr.add(d, expr.multiply(-c, _single(m)))
-                for replacement, scale in self.relaxed(m[0], c):
-                    yield expr.add(rest, expr.multiply(scale, replacement))
-        yield from self.at_range_ends(d)
+                for replacement, scale, times in self.relaxed(m[0], c):
+                    yield expr.add(expr.multiply(times, rest), expr.multiply(scale, replacement)), times
+        for end in self.at_range_ends(d):
+            yield end, 1
 
-    def relaxed(self, atom: Op, c: int) -> Iterator[tuple[Dim, int]]:
-        """(x, s) with s*x <= c*atom.
+    def relaxed(self, atom: Op, c: int) -> Iterator[tuple[Dim, int, int]]:
+        """(x, s, t) with s*x <= t*c*atom.
 
-        max(x, y) >= x;  -min(x, y) >= -x;  b*(x//b) >= x - b + 1;  -b*(x//b) >= -x;  -(x % b) >= -x for x >=
-        0.
+        max(x, y) >= x;  -min(x, y) >= -x;  b*(x//b) >= x - b + 1;  -b*(x//b) >= -x;  -(x % b) >= -x if x >= 0.
         """
         if (atom.name, c > 0) in (("max", True), ("min", False)):
             for a in atom.args:
-                yield a, c
-        elif atom.name == "floordiv" and isinstance(b := atom.args[1], int) and b > 0 and c % b == 0:
-            yield (expr.add(atom.args[0], 1 - b) if c > 0 else atom.args[0]), c // b
+                yield a, c, 1
+        elif atom.name == "floordiv" and isinstance(b := atom.args[1], int) and b > 0:
+            times = b // gcd(b, c)
+            yield (expr.add(atom.args[0], 1 - b) if c > 0 else atom.args[0]), c * times // b, times
         elif atom.name == "mod" and c < 0 and all(map(self.is_nonnegative, (atom.args[0], atom.args[1]))):
-            yield atom.args[0], c  # a divisor of 0 has no value, so 0 may be allowed here
+            yield atom.args[0], c, 1  # a divisor of 0 has no value, so 0 may be allowed here
 
     def at_range_ends(self, d: Expr) -> Iterator[Dim]:
         """Replace one symbol by an end of its range.  Symbols whose own range mentions others go first."""

@@ -45,7 +45,9 @@ def random_sizes(graph: Graph, rng: Rng) -> Mapping[str, int]:
 def random_inputs(graph: Graph, rng: Rng, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
     """Inputs of sizes that the graph allows."""
     env = random_sizes(graph, rng) if sizes is None else sizes
-    return {v.name: random_array(rng, v.dtype, tuple(evaluate(d, env) for d in v.shape)) for v in graph.inputs}
+    return {
+        v.name: random_array(rng, v.dtype, tuple(evaluate(d, env) for d in v.shape)) for v in graph.inputs
+    }
 
 
 def random_graph(seed: int, nodes: int = 14) -> Graph:
@@ -78,7 +80,11 @@ def _pick(rng: Rng, values: list[Value]) -> Value:
 def _unary(b: GraphBuilder, rng: Rng, values: list[Value]) -> Value:
     names = ["neg", "abs", "tanh", "exp", "floor", "sign", "round"]
     x = _pick(rng, values)
-    return b.node("exp", [b.node("tanh", [x])]) if rng.integers(4) == 0 else b.node(names[rng.integers(len(names))], [x])
+    return (
+        b.node("exp", [b.node("tanh", [x])])
+        if rng.integers(4) == 0
+        else b.node(names[rng.integers(len(names))], [x])
+    )
 
 
 def _binary(b: GraphBuilder, rng: Rng, values: list[Value]) -> Value:
@@ -95,7 +101,9 @@ def _transpose(b: GraphBuilder, rng: Rng, values: list[Value]) -> Value:
 def _reduce(b: GraphBuilder, rng: Rng, values: list[Value]) -> Value:
     x = _pick(rng, values)
     axes = [int(a) for a in range(x.rank) if rng.integers(2)]
-    kept = b.node("reduce", [x], kind=str(rng.choice(["sum", "max", "min"])), axes=axes, keepdims=bool(rng.integers(2)))
+    kept = b.node(
+        "reduce", [x], kind=str(rng.choice(["sum", "max", "min"])), axes=axes, keepdims=bool(rng.integers(2))
+    )
     if kept.rank == x.rank and rng.integers(2):
         return b.node("broadcast_in_dim", [kept], shape=x.shape, dims=range(x.rank))
     return kept
@@ -123,7 +131,9 @@ def _broadcast(b: GraphBuilder, rng: Rng, values: list[Value]) -> Value:
 def _slice(b: GraphBuilder, rng: Rng, values: list[Value]) -> Value:
     x = _pick(rng, values)
     starts = [int(rng.integers(2)) if isinstance(d, int) else 0 for d in x.shape]
-    return b.node("slice", [x], starts=starts, limits=x.shape, strides=[int(rng.integers(1, 3)) for _ in x.shape])
+    return b.node(
+        "slice", [x], starts=starts, limits=x.shape, strides=[int(rng.integers(1, 3)) for _ in x.shape]
+    )
 
 
 def _pad(b: GraphBuilder, rng: Rng, values: list[Value]) -> Value:

@@ -15,7 +15,9 @@ from hwsdk.graph.text import parse_graph, print_graph
 from hwsdk.graph.verify import verify
 
 
-def run_op(op: str, *arrays: Any, symbolic: bool = True, fixed: Sequence[tuple[int, int]] = (), **attrs: Any) -> Any:
+def run_op(
+    op: str, *arrays: Any, symbolic: bool = True, fixed: Sequence[tuple[int, int]] = (), **attrs: Any
+) -> Any:
     """The results of a graph of one node.
 
     Axis a of operand i is the symbol `d{i}_{a}` unless (i, a) is in `fixed` or `symbolic` is false.
@@ -23,7 +25,9 @@ def run_op(op: str, *arrays: Any, symbolic: bool = True, fixed: Sequence[tuple[i
     b = GraphBuilder("one")
     values, feed = [], {}
     for i, array in enumerate(map(np.asarray, arrays)):
-        shape = [sym(f"d{i}_{a}") if symbolic and (i, a) not in fixed else s for a, s in enumerate(array.shape)]
+        shape = [
+            sym(f"d{i}_{a}") if symbolic and (i, a) not in fixed else s for a, s in enumerate(array.shape)
+        ]
         values.append(b.input(f"x{i}", from_numpy(array.dtype), shape))
         feed[f"x{i}"] = array
     result = b.node(op, values, **attrs)

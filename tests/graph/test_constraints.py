@@ -47,7 +47,9 @@ def test_products_are_not_divided_by_symbols() -> None:
     assert c.equal(2 * a * n, 2 * a * m)
     assert not c.equal(n, m)
     assert c.violations({"a": 0, "n": 1, "m": 2}) == []
-    assert c.violations({"a": 1, "n": 1, "m": 2}) == ["a*n is 1 and a*m is 2, but they must be equal (reshape)"]
+    assert c.violations({"a": 1, "n": 1, "m": 2}) == [
+        "a*n is 1 and a*m is 2, but they must be equal (reshape)"
+    ]
 
 
 def test_equal_sizes_look_equal() -> None:
@@ -98,6 +100,16 @@ def test_nonnegative_of_several_symbols_is_checked_later() -> None:
     c.nonnegative(a - b, "crop")
     assert c.violations({"a": 1, "b": 2}) == ["a - b is -1, but must not be negative (crop)"]
     assert c.violations({"a": 2, "b": 2}) == []
+
+
+def test_guards_say_what_ranges_cannot() -> None:
+    c = declared("a", "b", s=(1, 4))
+    c.unify(a * b, 6, "product")
+    c.nonnegative(a - b, "crop")
+    c.unify(s, a + 1, "shift")
+    assert c.ranges["a"] == (0, 3)
+    assert [(str(g), r) for g, r in c.guards()] == [("eq(a*b, 6)", "product"), ("ge(a, b)", "crop")]
+    assert c.simplify(maximum(0, a - b)) == a - b
 
 
 def test_multiples() -> None:

@@ -67,7 +67,11 @@ SIMPLE = [
     (d.ceildiv(i, n), {"i": (1, n), "n": (1, None)}, 1),
     ((i - 1) % 8, {"i": (1, 8)}, i - 1),
     # splitting a tile of 64 over n, with its last part cut, stays inside n
-    (d.maximum(0, n - 1 - 64 * t - j), {"t": (0, d.ceildiv(n, 64) - 1), "j": (0, d.minimum(64, n - 64 * t) - 1)}, None),
+    (
+        d.maximum(0, n - 1 - 64 * t - j),
+        {"t": (0, d.ceildiv(n, 64) - 1), "j": (0, d.minimum(64, n - 64 * t) - 1)},
+        None,
+    ),
 ]
 
 
@@ -131,7 +135,22 @@ def test_errors_name_the_dim() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a +", "a b", "(a", "a)", "f(a)", "min()", "floordiv(a)", "a $$$ @", "1.5", "a..b", "9" * 99, "(" * 99]
+    "text",
+    [
+        "",
+        "a +",
+        "a b",
+        "(a",
+        "a)",
+        "f(a)",
+        "min()",
+        "floordiv(a)",
+        "a $$$ @",
+        "1.5",
+        "a..b",
+        "9" * 99,
+        "(" * 99,
+    ],
 )
 def test_parse_refuses(text: str) -> None:
     with pytest.raises(GraphError, match="dimension|name"):

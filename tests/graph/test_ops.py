@@ -49,7 +49,8 @@ def test_broadcast_in_dim() -> None:
     n = sym("d0_0")
     x = floats(3)
     np.testing.assert_array_equal(
-        run_op("broadcast_in_dim", x, shape=(2, n, 4), dims=(1,)), np.broadcast_to(x[None, :, None], (2, 3, 4))
+        run_op("broadcast_in_dim", x, shape=(2, n, 4), dims=(1,)),
+        np.broadcast_to(x[None, :, None], (2, 3, 4)),
     )
     y = floats(3, 1)
     got = run_op("broadcast_in_dim", y, fixed=[(0, 1)], shape=(n, 5), dims=(0, 1))
@@ -83,7 +84,9 @@ def test_transpose_reverse_concat() -> None:
         run_op("concat", x, y, axis=3)
 
 
-@pytest.mark.parametrize("start, limit, step", [(0, 7, 1), (2, 7, 1), (1, 7, 3), (3, 3, 1), (5, 2, 1), (6, 7, 9)])
+@pytest.mark.parametrize(
+    "start, limit, step", [(0, 7, 1), (2, 7, 1), (1, 7, 3), (3, 3, 1), (5, 2, 1), (6, 7, 9)]
+)
 def test_slice(start: int, limit: int, step: int) -> None:
     x = floats(7, 2)
     got = run_op("slice", x, starts=(start, 0), limits=(limit, sym("d0_1")), strides=(step, 1))
@@ -93,7 +96,9 @@ def test_slice(start: int, limit: int, step: int) -> None:
 def test_slice_with_symbolic_ends() -> None:
     n = sym("d0_0")
     x = floats(7)
-    np.testing.assert_array_equal(run_op("slice", x, starts=(n // 2,), limits=(n - 1,), strides=(2,)), x[3:6:2])
+    np.testing.assert_array_equal(
+        run_op("slice", x, starts=(n // 2,), limits=(n - 1,), strides=(2,)), x[3:6:2]
+    )
     with pytest.raises(GraphError, match="start of axis 0"):
         run_op("slice", x, starts=(-1,), limits=(3,), strides=(1,))
     with pytest.raises(GraphError, match="at most the size"):
@@ -117,7 +122,9 @@ def test_pad_constant() -> None:
     x = ints(3, 4)
     got = run_op("pad", x, low=(1, -1), high=(-2, 3), value=9)
     np.testing.assert_array_equal(got, np.pad(x, [(1, 0), (0, 3)], constant_values=9)[:2, 1:])
-    np.testing.assert_array_equal(run_op("pad", x[:0], low=(2, 0), high=(0, 0), value=1), np.ones((2, 4), int))
+    np.testing.assert_array_equal(
+        run_op("pad", x[:0], low=(2, 0), high=(0, 0), value=1), np.ones((2, 4), int)
+    )
     with pytest.raises(GraphError, match="always negative"):
         run_op("pad", x, symbolic=False, low=(-2, 0), high=(-2, 0))
     with pytest.raises(GraphError, match="cannot crop"):
@@ -143,7 +150,9 @@ def test_makers() -> None:
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3), (0,)])
 def test_gather(axis: int, shape: tuple[int, ...]) -> None:
     data, index = floats(4, 5, 3), ints(*shape, low=-3, high=3)
-    np.testing.assert_array_equal(run_op("gather", data, index, axis=axis), np.take(data, index, axis, mode="wrap"))
+    np.testing.assert_array_equal(
+        run_op("gather", data, index, axis=axis), np.take(data, index, axis, mode="wrap")
+    )
 
 
 def test_gather_is_safe_outside() -> None:
@@ -172,7 +181,9 @@ def test_gather_nd() -> None:
 
 @pytest.mark.parametrize("combiner", ["none", "add", "mul", "max", "min"])
 def test_scatter(combiner: str) -> None:
-    apply = {"none": lambda p, q: q, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[combiner]
+    apply = {"none": lambda p, q: q, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[
+        combiner
+    ]
     data, index, updates = floats(5, 3), np.array([[1], [-1], [1], [77]]), floats(4, 3)
     wanted = data.copy()
     for (i,), u in zip(index, updates):
@@ -242,7 +253,9 @@ def test_narrow_floats_accumulate_in_f32() -> None:
     x = np.ones(1000, ml_dtypes.bfloat16)
     assert float(run_op("reduce", x, kind="sum", axes=(0,))) == 1000
     assert float(run_op("cumulative", x, kind="sum", axis=0)[-1]) == 1000
-    assert int(run_op("reduce", np.full(300, 100, np.int8), kind="sum", axes=(0,))) == (30000 + 128) % 256 - 128
+    assert (
+        int(run_op("reduce", np.full(300, 100, np.int8), kind="sum", axes=(0,))) == (30000 + 128) % 256 - 128
+    )
 
 
 @pytest.mark.parametrize("kind", ["sum", "max", "min"])
@@ -250,7 +263,9 @@ def test_narrow_floats_accumulate_in_f32() -> None:
     (7, 3, 1, 0, 0, 1), (7, 3, 2, 1, 1, 1), (8, 2, 2, 0, 0, 1), (9, 3, 1, 2, 0, 2), (1, 3, 1, 1, 1, 1), (5, 1, 3, 0, 0, 1),
     (6, 3, 2, -1, 1, 1), (0, 3, 1, 1, 1, 1),
 ])  # fmt: skip
-def test_reduce_window(kind: str, size: int, window: int, stride: int, low: int, high: int, dilation: int) -> None:
+def test_reduce_window(
+    kind: str, size: int, window: int, stride: int, low: int, high: int, dilation: int
+) -> None:
     x = floats(2, size)
     got = run_op(
         "reduce_window", x, kind=kind, window=(1, window), strides=(1, stride), low=(0, low), high=(0, high),
@@ -330,7 +345,9 @@ def test_conv(case: tuple[Any, ...]) -> None:
     spatial, window, channels, groups, out, stride, low, high, dilation = case
     x, w = floats(2, *spatial, channels), floats(*window, channels // groups, out)
     fixed = [(1, i) for i in range(w.ndim)] + [(0, x.ndim - 1)]
-    got = run_op("conv", x, w, fixed=fixed, strides=stride, low=low, high=high, dilations=dilation, groups=groups)
+    got = run_op(
+        "conv", x, w, fixed=fixed, strides=stride, low=low, high=high, dilations=dilation, groups=groups
+    )
     sizes = [(s + a + b - (k - 1) * e - 1) // t + 1
              for s, k, t, a, b, e in zip(spatial, window, stride, low, high, dilation)]  # fmt: skip
     wanted = np.zeros((2, *sizes, out))
@@ -342,13 +359,16 @@ def test_conv(case: tuple[Any, ...]) -> None:
                 for o in range(out):
                     g = o // per_out
                     wanted[(slice(None), *place, o)] += (
-                        x[(slice(None), *at, slice(g * per_group, (g + 1) * per_group))] @ w[(*tap, slice(None), o)]
+                        x[(slice(None), *at, slice(g * per_group, (g + 1) * per_group))]
+                        @ w[(*tap, slice(None), o)]
                     )
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("stride, low, high, dilation, extra", [(1, 0, 0, 1, 0), (2, 1, 1, 1, 1), (3, 0, 2, 2, 0), (2, 4, 4, 1, 0)])
+@pytest.mark.parametrize(
+    "stride, low, high, dilation, extra", [(1, 0, 0, 1, 0), (2, 1, 1, 1, 1), (3, 0, 2, 2, 0), (2, 4, 4, 1, 0)]
+)
 def test_conv_transpose(groups: int, stride: int, low: int, high: int, dilation: int, extra: int) -> None:
     x, w = floats(2, 6, 4), floats(3, 4 // groups, 4)
     got = run_op(

@@ -39,7 +39,9 @@ def test_round_trip_and_passes(seed: int) -> None:
     after: Graph = graph
     for name, after in trace_passes(graph, verify=True):
         for feed, out in zip(feeds, wanted):
-            assert_close(out, interpret(after, feed), f"seed {seed}, after {name}:\n{text}\n{print_graph(after)}")
+            assert_close(
+                out, interpret(after, feed), f"seed {seed}, after {name}:\n{text}\n{print_graph(after)}"
+            )
     assert after.output_names == graph.output_names
 
 

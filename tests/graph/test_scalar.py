@@ -24,7 +24,9 @@ def wrapped(value: int, name: str) -> int:
 
 def samples(name: str) -> list[int]:
     low, high = integer_range(name)
-    return sorted({low, low + 1, high, high - 1, *(x for x in (-3, -1, 0, 1, 2, 3, 5, 7) if low <= x <= high)})
+    return sorted(
+        {low, low + 1, high, high - 1, *(x for x in (-3, -1, 0, 1, 2, 3, 5, 7) if low <= x <= high)}
+    )
 
 
 def _truncated(p: int, q: int) -> int:
@@ -51,7 +53,10 @@ INTEGER = {
 @pytest.mark.parametrize("op", INTEGER)
 def test_integers_wrap(op: str, name: str) -> None:
     pairs = [(p, q) for p in samples(name) for q in samples(name)]
-    x, y = (np.array(c, object).astype(np.int64 if name[0] == "i" else np.uint64).astype(numpy_dtype(name)) for c in zip(*pairs))
+    x, y = (
+        np.array(c, object).astype(np.int64 if name[0] == "i" else np.uint64).astype(numpy_dtype(name))
+        for c in zip(*pairs)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         got = np_scalar(op, x, y)
@@ -62,7 +67,9 @@ def test_integers_wrap(op: str, name: str) -> None:
 @pytest.mark.parametrize("name", ["i8", "i32", "i64", "u8", "u64"])
 def test_shifts(name: str) -> None:
     bits = dtype(name).bits
-    pairs = [(p, q) for p in samples(name) for q in (0, 1, bits - 1, bits, 100) if q <= integer_range(name)[1]]
+    pairs = [
+        (p, q) for p in samples(name) for q in (0, 1, bits - 1, bits, 100) if q <= integer_range(name)[1]
+    ]
     x, y = (np.array(c, object).astype(numpy_dtype(name)) for c in zip(*pairs))
     left = [wrapped(p << q, name) if q < bits else 0 for p, q in pairs]
     right = [p >> min(q, bits) for p, q in pairs]
@@ -100,7 +107,9 @@ def test_functions_are_rounded_once(op: str, name: str) -> None:
     if name == "f64":
         np.testing.assert_allclose(got, wanted, rtol=4e-15, atol=1e-16)
     else:
-        np.testing.assert_array_equal(got, convert(wanted, name) if name == "f32" else wanted.astype(np.float32).astype(x.dtype))
+        np.testing.assert_array_equal(
+            got, convert(wanted, name) if name == "f32" else wanted.astype(np.float32).astype(x.dtype)
+        )
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16", "f32", "f64"])
@@ -143,7 +152,9 @@ def test_logic() -> None:
 def test_float_to_integer_saturates(source: str, target: str) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 1.9, -1.9, 3e4, -3e4, 0.5], numpy_dtype(source))
     low, high = integer_range(target)
-    wanted = [0 if math.isnan(v) else high if v >= high else low if v <= low else int(v) for v in map(float, x)]
+    wanted = [
+        0 if math.isnan(v) else high if v >= high else low if v <= low else int(v) for v in map(float, x)
+    ]
     assert [int(v) for v in convert(x, target)] == wanted
 
 
@@ -158,7 +169,11 @@ def test_extremes_of_64_bits() -> None:
 @pytest.mark.parametrize("target", INTS)
 def test_integers_convert_by_wrapping(source: str, target: str) -> None:
     values = samples(source)
-    x = np.array(values, object).astype(np.int64 if source[0] == "i" else np.uint64).astype(numpy_dtype(source))
+    x = (
+        np.array(values, object)
+        .astype(np.int64 if source[0] == "i" else np.uint64)
+        .astype(numpy_dtype(source))
+    )
     assert [int(v) for v in convert(x, target)] == [wrapped(v, target) for v in values]
 
 
@@ -168,7 +183,9 @@ def test_bool_conversions() -> None:
     assert convert(np.array([0, 3], np.int64), "bool").tolist() == [False, True]
 
 
-@pytest.mark.parametrize("name", [n for n in DTYPES if DTYPES[n].numpy is not None and n != "f8e8m0"])  # has no 0
+@pytest.mark.parametrize(
+    "name", [n for n in DTYPES if DTYPES[n].numpy is not None and n != "f8e8m0"]
+)  # has no 0
 def test_neutral_elements(name: str) -> None:
     one = np.ones(1, np.int8).astype(numpy_dtype(name))
     for kind, op in (("sum", "add"), ("prod", "mul"), ("max", "max"), ("min", "min")):
