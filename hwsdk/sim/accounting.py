@@ -95,14 +95,15 @@ def _use_bytes(launch: Launch) -> tuple[Bytes, Bytes]:
     for use in launch.uses.values():
         operands = [use.intrinsic.operands[n] for n in use.views]
         for plan in use.plans.values():
+            count = launch.plans.get(plan, 0)
             for verb, numbers in (("read", use.reads), ("written", use.writes)):
-                for i in numbers if plan.count else ():
+                for i in numbers if count else ():
                     key, place = (verb, use.places[i]), plan.places[i]
                     size = DTYPES[operands[i].dtype].size_bytes
-                    accessed[key] = accessed.get(key, 0) + plan.count * place.size * size
+                    accessed[key] = accessed.get(key, 0) + count * place.size * size
                     if use.cost.unit.kind == "dma":
                         bytes_moved = use.chip.moved(use.places[i], place, size)
-                        moved[key] = moved.get(key, 0) + plan.count * bytes_moved
+                        moved[key] = moved.get(key, 0) + count * bytes_moved
     return accessed, moved
 
 
@@ -125,11 +126,12 @@ def _units(launch: Launch, chip: Chip) -> dict[str, UnitStats]:
     for use in launch.uses.values():
         unit = use.cost.unit.name
         for plan in use.plans.values():
-            if plan.count:
-                uses[unit] = uses.get(unit, 0) + plan.count
-                operations[unit] = operations.get(unit, 0) + plan.count * plan.operations
+            count = launch.plans.get(plan, 0)
+            if count:
+                uses[unit] = uses.get(unit, 0) + count
+                operations[unit] = operations.get(unit, 0) + count * plan.operations
                 names = intrinsics.setdefault(unit, {})
-                names[use.intrinsic.name] = names.get(use.intrinsic.name, 0) + plan.count
+                names[use.intrinsic.name] = names.get(use.intrinsic.name, 0) + count
     for entry, count in zip(launch.program.entries, launch.counters):
         if count:
             for name, n in entry.uses.items():

@@ -13,7 +13,7 @@ launch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -247,7 +247,7 @@ def _input(program: HostProgram, number: int, given: Mapping[str, Any]) -> Array
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
-def _junk(shape: Iterable[int], kind: Any) -> Array:
-    shape = tuple(shape)
-    raw: Array = np.full(math.prod(shape) * kind.itemsize, _JUNK, np.uint8)
-    return raw.view(kind).reshape(shape)
+def _junk(shape: tuple[int, ...], kind: Any) -> Array:
+    size = math.prod(shape) * kind.itemsize
+    found: Array = np.full(size, _JUNK, np.uint8).view(kind).reshape(tuple(shape))
+    return found

@@ -19,12 +19,12 @@ from hwsdk.sim.chip import Chip
 from hwsdk.sim.faults import Fault
 from hwsdk.sim.kernel_source import Program
 from hwsdk.sim.timeline import Timeline
-from hwsdk.sim.uses import Bound, Pending, Use, complete
+from hwsdk.sim.uses import Bound, Pending, Plan, Use, complete
 
 
 @dataclass
 class Counted:
-    """What the timelines of a launch say.  How often each intrinsic was used is in the plans of its uses."""
+    """What the timelines of a launch say."""
 
     busy: dict[str, float] = field(default_factory=dict)  # unit -> cycles
     durations: list[float] = field(default_factory=list)
@@ -57,9 +57,7 @@ class Launch:
         self.free_cells: dict[int, list[Cell]] = {}
         memories = chip.target.memories if chip is not None else ()
         self.registers = frozenset(m.name for m in memories if m.kind == "registers")
-        for use in uses.values():
-            for plan in use.plans.values():
-                plan.count = 0
+        self.plans: dict[Plan, int] = {}  # how often each use of an intrinsic happened
         self.commits = 0
         # what belongs to the iteration that runs now
         self.clock = [0.0]
@@ -143,6 +141,7 @@ class Launch:
         """One use of an intrinsic."""
         use = self.uses[number]
         bound = Bound(use, views, scalars, extents, me)
+        self.plans[bound.plan] = self.plans.get(bound.plan, 0) + 1
         results = bound.execute()
         if self.check:
             bound.watch(results)

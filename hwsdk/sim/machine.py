@@ -20,6 +20,7 @@ Design choice: the kernel is compiled once, to the Python text of `kernel_source
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,26 @@ def run(
     )
 
 
+class _Same:
+    """An object as a cache key, by identity."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+
+@lru_cache(maxsize=128)
+def _machine(kernel: _Same, target: _Same, check: bool, cost: bool) -> Machine:
+    return Machine(kernel.value, target.value, check=check, cost=cost)
+
+
 class Machine:
-    """A kernel made ready to run on a target; `run` may be called any number of times."""
+    """A kernel made ready to run on a target; `run` may be called any number of times, by several threads."""
 
     def __init__(
         self, kernel: LoopKernel, target: Target | None = None, *, check: bool = True, cost: bool = True

@@ -29,19 +29,15 @@ Results = Mapping[
 ]  # written operand -> its elements, and which are written (None: all)
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """A use with given extents and strides: everything that does not depend on where its operands lie.
-
-    count: how often it happened.  Bytes are by (read or written, operand number).
-    """
+    """A use with given extents and strides: everything that does not depend on where its operands lie."""
 
     dims: Mapping[str, int]
     places: tuple[Place, ...]
     operations: int
     interval: float
     empty: bool
-    count: int = 0
 
 
 @dataclass
@@ -123,7 +119,6 @@ class Bound:
     ):
         self.use, self.me = use, me
         self.plan = plan = use.plan(scalars, extents)
-        plan.count += 1
         self.scalars = scalars
         self.spots: list[Spot] = []
         for i, (cell, index) in enumerate(views):

@@ -98,13 +98,15 @@ def test_bad_kernel(name: str) -> None:
 
 
 def test_a_later_binding_hides_an_earlier_one() -> None:
-    body = "let q: i32 = i[0]\nlet q: f32 = x[0]\ny[0] = q\nalloc t: f32[4] in main\nalloc t: i32[2, 2] in main\nt[0, 1] = i[0]"
-    verify_kernel(parse_kernel(HEAD + body + "\n}"))
+    lets = "let q: i32 = i[0]\nlet q: f32 = x[0]\ny[0] = q\n"
+    allocs = "alloc t: f32[4] in main\nalloc t: i32[2, 2] in main\nt[0, 1] = i[0]\n"
+    verify_kernel(parse_kernel(HEAD + lets + allocs + "}"))
+    kernel = parse_kernel(HEAD + lets.replace("y[0] = q", "y[0] = f32(q:i32)") + "}")
     with pytest.raises(CodegenError, match="q is f32, not i32"):
-        kernel = parse_kernel(HEAD + body.replace("y[0] = q", "y[0] = f32(q:i32)") + "\n}")
         verify_kernel(kernel)
+    kernel = parse_kernel(HEAD + "alloc q: f32[4] in main\nfor q < 4 {\ny[0] = q[0]\n}\n}")
     with pytest.raises(CodegenError, match="no buffer 'q'"):
-        verify_kernel(parse_kernel(HEAD + "alloc q: f32[4] in main\nfor q < 4 {\ny[0] = q[0]\n}\n}"))
+        verify_kernel(kernel)
 
 
 TARGET = {

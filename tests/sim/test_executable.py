@@ -110,14 +110,14 @@ def test_a_launch_of_an_unknown_kernel_or_with_wrong_operands() -> None:
 
 
 def test_an_arena_that_is_too_small() -> None:
-    planted("buffer b of 32 bytes at 64 does not fit the arena of 64 bytes", arena_bytes=64)
+    planted(r"buffer b of 32 bytes at 64 does not fit the arena of 64 bytes", arena_bytes=64)
 
 
 def test_faults_inside_a_kernel_keep_their_message() -> None:
     wrong = parse_kernel(print_kernel(DOUBLE).replace("active n - 4*t", "active 4"))
     broken = replace(bundle(), kernels=(wrong, ADD))
     with pytest.raises(
-        SimulationError, match="kernel double: statement .* out of bounds: index 7 of axis 0 of x"
+        SimulationError, match=r"kernel double: statement .* out of bounds: index 7 of axis 0 of x"
     ):
         SimExecutable(broken)(x=np.ones(7, "f4"))
 

@@ -121,7 +121,10 @@ def test_iterations_that_yield_in_deep_nests() -> None:
 
 
 def test_shared_values_are_computed_once() -> None:
-    text = "kernel k {\nparam x: f32[4] in main\nparam y: f32[4] in main out\nvector l < 4 {\n%0 = x[l] + 1.0:f32\ny[l] = %0 * %0 + %0\n}\n}"
+    text = (
+        "kernel k {\nparam x: f32[4] in main\nparam y: f32[4] in main out\n"
+        "vector l < 4 {\n%0 = x[l] + 1.0:f32\ny[l] = %0 * %0 + %0\n}\n}"
+    )
     y = np.zeros(4, "f4")
     stats = run(parse_kernel(text), None, {"x": np.arange(4, dtype="f4"), "y": y}, {})
     assert y.tolist() == [2, 6, 12, 20]
@@ -129,7 +132,10 @@ def test_shared_values_are_computed_once() -> None:
 
 
 def test_a_let_keeps_what_a_store_changes() -> None:
-    text = "kernel k {\nparam y: f32[4] in main out\nvector l < 4 {\nlet old: f32 = y[l]\ny[l] = 5.0:f32\ny[l] = y[l] + old\n}\n}"
+    text = (
+        "kernel k {\nparam y: f32[4] in main out\n"
+        "vector l < 4 {\nlet old: f32 = y[l]\ny[l] = 5.0:f32\ny[l] = y[l] + old\n}\n}"
+    )
     y = np.arange(4, dtype="f4")
     run(parse_kernel(text), None, {"y": y}, {}, initialised={"y": True})
     assert y.tolist() == [5, 6, 7, 8]
@@ -176,7 +182,7 @@ kernel gemm {
         for x < 2 {
           for y < 2 {
             for z < 2 {
-              use mma_bf16(acc = &acc[x*16, y*16], a = &sa[SLOT, x*16, z*16], b = &sb[SLOT, z*16, y*16], ldc = 32, lda = 32, ldb = 32)
+              use mma_bf16(acc = &acc[x*16, y*16], a = &sa[SLOT, x*16, z*16], b = &sb[SLOT, z*16, y*16], LDS)
             }
           }
         }
@@ -198,7 +204,7 @@ def gemm(buffers: int) -> str:
         "use dma_load_bf16(dst = &sa[{0}, 0, 0], src = &a[t*32, {1}], dst_ld = 32, src_ld = k) dims(r = 32, c = 32)\n"
         "use dma_load_bf16(dst = &sb[{0}, 0, 0], src = &b[{1}, j*32], dst_ld = 32, src_ld = n) dims(r = 32, c = 32)\n"
     )
-    text = GEMM.replace("LOAD(0, 0)", load.format(0, 0))
+    text = GEMM.replace("LOAD(0, 0)", load.format(0, 0)).replace("LDS", "ldc = 32, lda = 32, ldb = 32")
     if buffers == 2:
         text = text.replace("LOAD(NEXT, l*32 + 32)", load.format("(l + 1)%2", "l*32 + 32"))
         return text.replace("SLOT", "l%2")
