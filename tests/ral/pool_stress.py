@@ -249,12 +249,16 @@ def resize(bench: Bench) -> None:
 
 def latency(bench: Bench) -> None:
     """Time of a launch: alone, handed to a spinning worker, and with a sleeping one."""
-    cells, times = (ctypes.c_int64 * 64)(), 20000
-    result = {"empty_2_tiles_ns": min(bench.repeat("empty", 2, cells, times) for _ in range(7)) / times * 1e9}
-    result["empty_16_tiles_ns"] = min(bench.repeat("empty", 16, cells, times) for _ in range(7)) / times * 1e9
+    cells, times = (ctypes.c_int64 * 64)(), 500
+    result = {
+        "empty_2_tiles_ns": min(bench.repeat("empty", 2, cells, times) for _ in range(200)) / times * 1e9
+    }
+    result["empty_16_tiles_ns"] = (
+        min(bench.repeat("empty", 16, cells, times) for _ in range(200)) / times * 1e9
+    )
     if bench.limit > 1:
         (ctypes.c_int64 * 64).from_buffer(cells)[0] = 0
-        result["hand_off_ns"] = min(bench.repeat("meet", 2, cells, times) for _ in range(7)) / times * 1e9
+        result["hand_off_ns"] = min(bench.repeat("meet", 2, cells, times) for _ in range(200)) / times * 1e9
         asleep = []
         for _ in range(20):
             time.sleep(0.02)
