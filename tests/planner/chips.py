@@ -1,5 +1,5 @@
-"""Hand-made targets for planner tests: built from the frozen model, no YAML, so that one number can be changed
-at a time."""
+"""Hand-made targets for planner tests: built from the frozen model, no YAML, so that one number can be
+changed at a time."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def wide(**changes: Any) -> Target:
 
 
 def staged(chip: Chip = Chip(), cores: int = 1, copies: str = "", name: str = "staged") -> Target:  # noqa: B008
-    """A core with a scratchpad, a copy engine and a matrix unit on 8-bit inputs; acc=0: C lies in the scratchpad."""
+    """A core with a scratchpad, a copy engine and a matrix unit on 8-bit inputs; acc=0: C lies in the
+    scratchpad."""
     memories = [
         Memory("dram", "dram", "device", read_bytes_per_cycle=chip.dram, latency_cycles=chip.latency),
         Memory("pad", "scratchpad", "core", size_bytes=chip.pad, read_bytes_per_cycle=chip.feed),

@@ -102,7 +102,8 @@ def test_ranges_are_planned_at_a_likely_value() -> None:
 
 
 def test_prediction_elsewhere() -> None:
-    """A schedule costs on its own problem what was planned, and never less than the plan of another problem."""
+    """A schedule costs on its own problem what was planned, and never less than the plan of another
+    problem."""
     problem = Contraction(128, 384, 384, b_constant=True)
     schedule = plan(simd(), problem)
     assert predict(simd(), problem, schedule) == pytest.approx(schedule.cycles, rel=0.02)

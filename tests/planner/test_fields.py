@@ -8,7 +8,7 @@ import pytest
 
 from hwsdk.codegen.planner import Abilities, Contraction, plan
 from hwsdk.target_desc import load_target
-from hwsdk.target_desc.model import Target
+from hwsdk.target_desc.model import Cost, Intrinsic, Memory, Operand, Target
 from tests.planner.chips import BF16, I8, KB, grouped, simd, staged, wide
 from tests.planner.counting_sim import Chip
 
@@ -115,3 +115,19 @@ def test_the_shipped_accelerator_description() -> None:
     assert schedule.used_bytes <= 256 * KB
     whole = Contraction(512, 512, 512, **{**I8, "out": "i32"})
     assert plan(target, whole).intrinsic == "mma_i8"
+
+
+def test_tile_registers_are_shared_by_accumulators_and_operands() -> None:
+    """Eight registers of 1 KiB, each a 16 x 16 result or a 16 x 64 operand: two by two results, two and two
+    operands."""
+    target = simd(fmas=1)
+    places = [*target.memories, Memory("tile", "registers", "core", count=8, width_bytes=1024)]
+    operands = {x: Operand(x, "i32" if x == "acc" else "i8", "tile") for x in ("acc", "a", "b")}
+    semantics = "acc[m, n] += sum[k](i32(a[m, k]) * i32(b[k, n]))"
+    cost = Cost(issue_per_cycle=1 / 16, latency_cycles=52)
+    multiply = Intrinsic(
+        "multiply", "fma", "core", semantics, operands, {}, cost, {"m": 16, "n": 16, "k": 64}
+    )
+    target = replace(target, memories=tuple(places), intrinsics={"multiply": multiply})
+    schedule = plan(target, Contraction(512, 512, 512, **{**I8, "out": "i32"}, b_constant=True))
+    assert schedule.register_tile == (32, 32)

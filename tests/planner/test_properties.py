@@ -1,4 +1,5 @@
-"""Whatever the chip and the problem: every plan fits, covers the problem and says so; or there is one clear error."""
+"""Whatever the chip and the problem: every plan fits, covers the problem and says so; or there is one clear
+error."""
 
 from __future__ import annotations
 
