@@ -120,7 +120,7 @@ def test_the_shipped_accelerator_description() -> None:
 def test_tile_registers_are_shared_by_accumulators_and_operands() -> None:
     """Eight registers of 1 KiB, each a 16 x 16 result or a 16 x 64 operand: two by two results, two and two
     operands."""
-    target = simd(fmas=1)
+    target = simd(fmas=1, memory={"l2": {"read_bytes_per_cycle": 200}})
     places = [*target.memories, Memory("tile", "registers", "core", count=8, width_bytes=1024)]
     operands = {x: Operand(x, "i32" if x == "acc" else "i8", "tile") for x in ("acc", "a", "b")}
     semantics = "acc[m, n] += sum[k](i32(a[m, k]) * i32(b[k, n]))"
