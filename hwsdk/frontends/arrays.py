@@ -43,19 +43,27 @@ class Model:
         """What is known about the dims of this model."""
         return self.builder.constraints
 
-    def dim(self, name: str, low: int = 0, high: int | None = None) -> Expr:
-        """The symbolic dim `name`, with its range."""
-        self.constraints.ranges[name] = (low, high)
-        return d.sym(name)
+    def dim(
+        self,
+        name: str,
+        low: int = 0,
+        high: int | None = None,
+        *,
+        multiple: int = 1,
+        likely: Sequence[int] = (),
+    ) -> Expr:
+        """The symbolic dim `name` with its range; it may also be a multiple of a number and have likely sizes."""
+        return self.constraints.declare(name, low, high, multiple=multiple, likely=tuple(likely))
 
     def input(self, name: str, dtype: str, shape: Sequence[Dim | str]) -> Array:
         """A named input.
 
         A string in the shape is a symbolic dim (`"batch"`) or an expression of some (`"2*n"`).
         """
-        sizes = tuple(d.parse(s) if isinstance(s, str) else s for s in shape)
-        for symbol in sorted(frozenset().union(*map(d.free_symbols, sizes))):
-            self.constraints.ranges.setdefault(symbol, (0, None))
+        try:
+            sizes = tuple(d.parse(s) if isinstance(s, str) else d.as_dim(s) for s in shape)
+        except (GraphError, TypeError) as error:
+            raise GraphError(f"input {name!r}: {error}") from error
         return Array(self, value=self.builder.input(name, dtype, sizes))
 
     def constant(self, data: Any, dtype: str | None = None, name: str | None = None) -> Array:

@@ -15,6 +15,7 @@ from hwsdk.errors import GraphError
 from hwsdk.frontends import shapes
 from hwsdk.frontends.arrays import Array
 from hwsdk.frontends.operands import binary, broadcast_to, call, cast_to, divide, model_of
+from hwsdk.frontends.shaping import to_shape
 from hwsdk.graph import dims as d
 from hwsdk.graph.dims import Dim
 
@@ -185,8 +186,6 @@ def dot(
     for i, j in (*batch, *contract):
         shapes.equal(a.shape[i], b.shape[j], a.model.constraints, "inner dims of a product")
     if a.ndim == len(contract) and b.ndim == len(contract):  # a scalar: keep an axis of 1 through the product
-        from hwsdk.frontends.shaping import to_shape
-
         moved = tuple((i + 1, j) for i, j in contract)
         wide = a.model.emit(
             "dot_general", (to_shape(a, (1, *a.shape)), b), contract=moved, dtype=out or a.dtype

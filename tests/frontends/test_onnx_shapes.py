@@ -24,7 +24,8 @@ class Net:
 
     def __init__(self, opset: int = 18, **inputs: Any) -> None:
         self.inputs = [
-            helper.make_tensor_value_info(n, *(s if isinstance(s, tuple) else (FLOAT, s))) for n, s in inputs.items()
+            helper.make_tensor_value_info(n, *(s if isinstance(s, tuple) else (FLOAT, s)))
+            for n, s in inputs.items()
         ]
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
@@ -47,7 +48,8 @@ class Net:
 
     def vector(self, *scalars: str | int) -> str:
         parts = [
-            self.value([s]) if isinstance(s, int) else self.op("Unsqueeze", s, self.value([0])) for s in scalars
+            self.value([s]) if isinstance(s, int) else self.op("Unsqueeze", s, self.value([0]))
+            for s in scalars
         ]
         return str(self.op("Concat", *parts, axis=0))
 
@@ -185,7 +187,10 @@ def test_resize_by_sizes_and_scales() -> None:
         to_size = net.op("Resize", "x", "", "", sizes, **options)
         by_scale = net.op("Resize", "x", "", net.value([1, 1, 2, 2.5], np.float32), **options)
         shrunk = net.op("Resize", "x", "", net.value([1, 1, 0.5, 0.5], np.float32), **options)
-        feeds = [{"x": x(1, 2, h, w), "y": x(1, 2, p, q)} for h, w, p, q in ((2, 3, 4, 6), (5, 4, 3, 7), (4, 4, 4, 4))]
+        feeds = [
+            {"x": x(1, 2, h, w), "y": x(1, 2, p, q)}
+            for h, w, p, q in ((2, 3, 4, 6), (5, 4, 3, 7), (4, 4, 4, 4))
+        ]
         check(net.model(to_size, by_scale, shrunk), *feeds)
 
 

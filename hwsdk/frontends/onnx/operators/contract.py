@@ -127,7 +127,7 @@ def _einsum(node: Node) -> Array:
 
 
 # ----------------------------------------------------------------------------------------- integer products
-def _centred(x: Array, zero: Array | None, axis: int | None) -> Array:
+def centred(x: Array, zero: Array | None, axis: int | None) -> Array:
     """x - zero in i32; a vector of zeros belongs to `axis`."""
     wide = cast_to(x, "i32")
     if zero is None or (zero.constant is not None and not zero.constant.any()):
@@ -143,7 +143,7 @@ def _centred(x: Array, zero: Array | None, axis: int | None) -> Array:
 def integer_matmul(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> Array:
     """(a - a_zero) (b - b_zero) in i32."""
     rows = a.ndim - 2 if a.ndim > 1 else None
-    return reducing.matmul(_centred(a, a_zero, rows), _centred(b, b_zero, b.ndim - 1 if b.ndim > 1 else None))
+    return reducing.matmul(centred(a, a_zero, rows), centred(b, b_zero, b.ndim - 1 if b.ndim > 1 else None))
 
 
 @importer("MatMulInteger")

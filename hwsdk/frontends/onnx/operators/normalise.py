@@ -14,7 +14,7 @@ from hwsdk.frontends import neural, reducing, shapes, shaping
 from hwsdk.frontends.arrays import Array
 from hwsdk.frontends.onnx import reader
 from hwsdk.frontends.onnx.node import Node, importer
-from hwsdk.frontends.operands import binary, cast_to, unary
+from hwsdk.frontends.operands import binary, cast_to, select, unary
 from hwsdk.graph import dims as d
 
 
@@ -124,8 +124,6 @@ def _lp_normalization(node: Node) -> Array:
     norm = reducing.sum(powers, axis, True)
     norm = norm if p == 1 else unary("sqrt", norm)
     safe = binary("eq", norm, 0.0)
-    from hwsdk.frontends.operands import select
-
     return select(safe, 0.0, binary("div", x, select(safe, 1.0, norm)))
 
 

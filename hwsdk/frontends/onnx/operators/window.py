@@ -13,7 +13,7 @@ from hwsdk.errors import ModelError
 from hwsdk.frontends import neural, shaping
 from hwsdk.frontends.arrays import Array
 from hwsdk.frontends.onnx.node import Node, constant_int, importer
-from hwsdk.frontends.onnx.operators.contract import _centred
+from hwsdk.frontends.onnx.operators.contract import centred
 from hwsdk.frontends.operands import binary
 from hwsdk.graph import dims as d
 from hwsdk.graph.constraints import Constraints
@@ -86,10 +86,10 @@ def _checked(node: Node, x: Array, weight: Array) -> None:
 def _conv(node: Node) -> Array:
     x, weight = node.x(0), node.x(1)
     _checked(node, x, weight)
-    return _convolved(node, x, weight, node.optional(2))
+    return convolved(node, x, weight, node.optional(2))
 
 
-def _convolved(node: Node, x: Array, weight: Array, bias: Array | None) -> Array:
+def convolved(node: Node, x: Array, weight: Array, bias: Array | None) -> Array:
     window = window_of(node, x.shape[2:], kernel_shape(node, weight))
     last = shaping.transpose(weight, (*range(2, weight.ndim), 1, 0))
     result = neural.conv(
@@ -104,7 +104,7 @@ def _conv_integer(node: Node) -> Array:
     """Zero points are taken off first, so that padding means the zero point."""
     x, weight = node.x(0), node.x(1)
     _checked(node, x, weight)
-    return _convolved(node, _centred(x, node.optional(2), None), _centred(weight, node.optional(3), 0), None)
+    return convolved(node, centred(x, node.optional(2), None), centred(weight, node.optional(3), 0), None)
 
 
 @importer("ConvTranspose")
