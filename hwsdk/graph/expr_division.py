@@ -6,6 +6,7 @@ only for a true remainder and two ways of writing one index meet in one form.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import gcd
 
 from hwsdk.graph.expr_terms import (
@@ -63,6 +64,7 @@ def _division(name: str, a: Dim, b: Dim) -> Dim:
     return _by_expression(name, a, b)
 
 
+@lru_cache(maxsize=1 << 14)  # index arithmetic asks the same few questions again and again
 def _by_constant(name: str, a: Expr, b: int) -> Dim:
     """a = q*b + r:  a//b = q + r//b,  a%b = r%b;   then g = gcd(coefficients of r, b) is divided out."""
     quotient: dict[Monomial, int] = {}
@@ -118,6 +120,7 @@ def _mod_atom(r: Dim, b: int) -> Dim:
     return new_atom("mod", r, b)
 
 
+@lru_cache(maxsize=1 << 12)
 def _by_expression(name: str, a: Dim, b: Expr) -> Dim:
     """a = q*b + r, then common factors of r and b cancel:  (x*r)//(x*b) = r//b,  (x*r)%(x*b) = x*(r%b)."""
     if all(c < 0 for c, _ in b.terms):

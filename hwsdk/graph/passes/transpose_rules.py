@@ -201,6 +201,29 @@ def through_reshape(r: Rewriting, m: Match) -> Value | None:
     return r.emit("transpose", (inner,), perm=_inverse(axes_out))
 
 
+# transpose(reshape(transpose(x))) = reshape(transpose(x)) if the last one moves whole groups (a channel shuffle)
+def around_reshape(r: Rewriting, m: Match) -> Value | None:
+    middle = r.producer(m.inputs[0], "reshape")
+    first = r.producer(middle.inputs[0], "transpose") if middle else None
+    if not middle or not first or not r.single_use(m.inputs[0]):
+        return None
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    for source, target in reshape_groups(r, middle.inputs[0].shape, middle.type.shape):
+        if groups and (not target or not source):  # axes of size 1 stay with their neighbour
+            source, target = groups[-1][0] + source, groups.pop()[1] + target
+        groups.append((source, target))
+    order: list[Perm] = []
+    rest = list(m.attrs["perm"])
+    while rest:
+        group = next((g for g in groups if g[1] and list(g[1]) == rest[: len(g[1])]), None)
+        if group is None or not all(g[1] for g in groups):
+            return None
+        order.append(group[0])
+        rest = rest[len(group[1]) :]
+    perm = tuple(first.attrs["perm"][a] for source in order for a in source)
+    return r.emit("reshape", (r.emit("transpose", first.inputs, perm=perm),), shape=m.type.shape)
+
+
 def reshape_groups(
     r: Rewriting, source: Sequence[Dim], target: Sequence[Dim]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -239,4 +262,5 @@ TRANSPOSE_RULES: dict[str, list[Rule]] = {
     "broadcast_in_dim": [through_broadcast],
     "dot_general": [into_dot],
     "reshape": [through_reshape],
+    "transpose": [around_reshape],
 }
