@@ -7,10 +7,12 @@ different knowledge is emitted again rather than emitted wrongly.
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import TYPE_CHECKING, Any
 
 from hwsdk.codegen.llvm_poly import Leaf, as_int, constant, lane_dependent, single
-from hwsdk.codegen.llvm_scan import buffer_indices, free_in
+from hwsdk.codegen.llvm_scan import buffer_indices, free_in, natural
 from hwsdk.codegen.llvm_state import Place, State, Val
 from hwsdk.codegen.llvm_text import Function
 from hwsdk.codegen.llvm_types import cell_type, value_type, vector
@@ -19,6 +21,9 @@ from hwsdk.graph.dims import free_symbols
 
 if TYPE_CHECKING:
     from hwsdk.codegen.llvm_emit import Emitter
+
+
+_SLOT = re.compile(r"%=(\w+)=")  # a value in the text of an intrinsic that is kept for all its uses
 
 
 # ---------------------------------------------------------------------------------------------------------- outlines
@@ -118,20 +123,42 @@ class _Call:
 # -------------------------------------------------------------------------------------------------------- intrinsics
 def emit_intrinsic(outer: Emitter, stmt: Intrin) -> None:
     """One use of an intrinsic of the target: registers go in and out as SSA values, memory as pointers."""
-    from hwsdk.intrinsics import emit_llvm
-
     s = outer.s
     if s.lanes:
         raise s.error(f"intrinsic {stmt.name} stands inside a vector loop")
     values = {name: _operand(outer, stmt, name, o) for name, o in stmt.operands}
     values |= {name: s.index.scalar(s.index.poly(d)) for name, d in stmt.dims}
-    lines, results = emit_llvm(s.target, stmt.name, values, s.f.fresh)
-    s.f.current.lines += [line if line.startswith("  ") else f"  {line.strip()}" for line in lines]
+    results = _use(s, stmt.name, values)
     for name, o in stmt.operands:
         if isinstance(o, View):
             s.touch(o.buffer)
             if name in results:
                 _write_operand(outer, stmt, name, o, results[name])
+
+
+def _use(s: State, name: str, values: dict[str, str]) -> dict[str, str]:
+    """Writes one use.  The text of an intrinsic is made once per kernel; further uses only rename the values in it."""
+    from hwsdk.intrinsics import emit_llvm
+
+    known = s.module.intrinsics.get(name)
+    if known is None and all(v.startswith("%") for v in values.values()):
+        count = itertools.count()
+        known = emit_llvm(s.target, name, {n: f"%={n}=" for n in values}, lambda: f"%={next(count)}=")
+        s.module.intrinsics[name] = known
+    if known is None or not all(v.startswith("%") for v in values.values()):
+        lines, results = emit_llvm(s.target, name, values, s.f.fresh)
+        s.f.current.lines += [f"  {line.strip()}" for line in lines]
+        return results
+    names = dict(values)
+
+    def rename(match: re.Match[str]) -> str:
+        found = names.get(match[1])
+        if found is None:
+            found = names[match[1]] = s.f.fresh()
+        return found
+
+    s.f.current.lines += [f"  {_SLOT.sub(rename, line.strip())}" for line in known[0]]
+    return {operand: _SLOT.sub(rename, text) for operand, text in known[1].items()}
 
 
 def _operand(outer: Emitter, stmt: Intrin, name: str, o: View | Value | Any) -> str:
@@ -163,10 +190,8 @@ def _integer_operand(outer: Emitter, stmt: Intrin, name: str, index: Any) -> str
 
 
 def _register_elements(outer: Emitter, stmt: Intrin, name: str, view: View) -> tuple[list[int], int, str]:
-    from hwsdk.intrinsics import natural_type
-
     s = outer.s
-    kind = natural_type(s.target, stmt.name, name)
+    kind = natural(s.target, stmt.name, name, s.module.types)
     items = int(kind[1:].split(" ", 1)[0]) if kind.startswith("<") else 1
     place = s.place(view.buffer)
     first = as_int(s.offset(place, view.index))

@@ -51,11 +51,11 @@ class Indexer:
             return constant(index)
         out: dict[Monomial, int] = {}
         for coefficient, atoms in index.terms:
-            product: Poly = {(): coefficient}
-            for atom in atoms:
+            product: Poly = self._atom(atoms[0]) if atoms else {(): 1}
+            for atom in atoms[1:]:
                 product = multiply(product, self._atom(atom))
             for m, c in product.items():
-                out[m] = out.get(m, 0) + c
+                out[m] = out.get(m, 0) + c * coefficient
         return {m: c for m, c in out.items() if c}
 
     def _atom(self, atom: Symbol | Op) -> Poly:

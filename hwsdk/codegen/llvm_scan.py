@@ -203,14 +203,12 @@ def in_registers(target: Target, place: str) -> bool:
     return place == "" or target.memory(place).kind == "registers"
 
 
-def cell_widths(kernel: LoopKernel, target: Target) -> dict[str, int]:
-    """Elements per cell of every register buffer; 0 for one that must be an array after all (run-time indices)."""
-    allocs = [
-        s.buffer for s in walk(kernel.body) if isinstance(s, Alloc) and in_registers(target, s.buffer.place)
-    ]
-    uses = {b.name: _Use() for b in allocs}
-    _scan_body(kernel.body, {}, uses, target)
-    return {b.name: _width(b, uses[b.name]) for b in allocs}
+def cell_widths(kernel: LoopKernel, target: Target) -> dict[int, int]:
+    """Elements per cell of the register buffer of every Alloc (by identity); 0 for one that must be an array after all,
+    because an index is only known at run time."""
+    scan = _RegisterScan(target)
+    scan.body(kernel.body, {}, {})
+    return {key: _width(buffer, use) for key, (buffer, use) in scan.uses.items()}
 
 
 def _width(buffer: Buffer, use: _Use) -> int:
@@ -221,49 +219,80 @@ def _width(buffer: Buffer, use: _Use) -> int:
     return width if elements // width <= MAX_CELLS else 0
 
 
-def _scan_body(body: Body, constants: dict[str, int], uses: dict[str, _Use], target: Target) -> None:
-    """`constants`: names that are numbers when the code is written: unroll variables (0) and lanes (their count)."""
-    for stmt in body:
-        if isinstance(stmt, Store) and stmt.buffer in uses:
-            _scan_index(stmt.index, uses[stmt.buffer], constants)
-        for v in statement_values(stmt):
-            _scan_value(v, constants, uses)
-        inner = constants
-        if isinstance(stmt, For) and isinstance(stmt.extent, int) and stmt.kind in ("unroll", "vector"):
-            inner = {**constants, stmt.var: stmt.extent if stmt.kind == "vector" and stmt.extent > 1 else 0}
-        elif isinstance(stmt, Intrin):
-            _scan_intrinsic(stmt, constants, uses, target)
-        for nested in substatements(stmt):
-            _scan_body(nested, inner, uses, target)
+class _RegisterScan:
+    """Walks a kernel and notes how each register buffer is used.
+
+    `constants`: names that are numbers when the code is written: unroll variables (0) and lanes (their count).
+    `scope`: buffer names to the use of the Alloc that they mean at this point.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.uses: dict[int, tuple[Buffer, _Use]] = {}
+        self.types: dict[tuple[str, str], str] = {}
+
+    def body(self, body: Body, constants: dict[str, int], scope: dict[str, _Use]) -> None:
+        scope = dict(scope)
+        for stmt in body:
+            if isinstance(stmt, Alloc):
+                self._alloc(stmt, scope)
+            elif isinstance(stmt, Store) and stmt.buffer in scope:
+                self._index(stmt.index, scope[stmt.buffer], constants)
+            elif isinstance(stmt, Intrin):
+                self._intrinsic(stmt, constants, scope)
+            for v in statement_values(stmt):
+                self._value(v, constants, scope)
+            inner = constants
+            if isinstance(stmt, For) and isinstance(stmt.extent, int) and stmt.kind in ("unroll", "vector"):
+                inner = {
+                    **constants,
+                    stmt.var: stmt.extent if stmt.kind == "vector" and stmt.extent > 1 else 0,
+                }
+            for nested in substatements(stmt):
+                self.body(nested, inner, scope)
+
+    def _alloc(self, stmt: Alloc, scope: dict[str, _Use]) -> None:
+        scope.pop(stmt.buffer.name, None)
+        if in_registers(self.target, stmt.buffer.place):
+            use = self.uses.setdefault(id(stmt), (stmt.buffer, _Use()))[1]
+            scope[stmt.buffer.name] = use
+
+    def _value(self, root: Value, constants: dict[str, int], scope: dict[str, _Use]) -> None:
+        for v in value_nodes([root], into_reduce=False):
+            if isinstance(v, Load) and v.buffer in scope:
+                self._index(v.index, scope[v.buffer], constants)
+            elif isinstance(v, Reduce):
+                self._value(v.value, {**constants, v.var: 0}, scope)
+
+    @staticmethod
+    def _index(index: tuple[Index, ...], use: _Use, constants: dict[str, int]) -> None:
+        for i in index:
+            for name in free_symbols(i):
+                if name not in constants:
+                    use.dynamic = True
+                elif constants[name]:
+                    use.widths.add(constants[name])
+
+    def _intrinsic(self, stmt: Intrin, constants: dict[str, int], scope: dict[str, _Use]) -> None:
+        for operand, o in stmt.operands:
+            if isinstance(o, View) and o.buffer in scope:
+                self._index(o.index, scope[o.buffer], constants)
+                text = natural(self.target, stmt.name, operand, self.types)
+                scope[o.buffer].widths.add(natural_items(text))
 
 
-def _scan_value(root: Value, constants: dict[str, int], uses: dict[str, _Use]) -> None:
-    for v in value_nodes([root], into_reduce=False):
-        if isinstance(v, Load) and v.buffer in uses:
-            _scan_index(v.index, uses[v.buffer], constants)
-        elif isinstance(v, Reduce):
-            _scan_value(v.value, {**constants, v.var: 0}, uses)
+def natural(target: Target, intrinsic: str, operand: str, known: dict[tuple[str, str], str]) -> str:
+    """LLVM type of an operand's value."""
+    from hwsdk.intrinsics import (
+        natural_type,
+    )  # imported where used: kernels without intrinsics need none of it
+
+    found = known.get((intrinsic, operand))
+    if found is None:
+        found = known[intrinsic, operand] = natural_type(target, intrinsic, operand)
+    return found
 
 
-def _scan_index(index: tuple[Index, ...], use: _Use, constants: dict[str, int]) -> None:
-    for i in index:
-        for name in free_symbols(i):
-            if name not in constants:
-                use.dynamic = True
-            elif constants[name]:
-                use.widths.add(constants[name])
-
-
-def _scan_intrinsic(stmt: Intrin, constants: dict[str, int], uses: dict[str, _Use], target: Target) -> None:
-    for operand, o in stmt.operands:
-        if isinstance(o, View) and o.buffer in uses:
-            _scan_index(o.index, uses[o.buffer], constants)
-            uses[o.buffer].widths.add(natural_items(target, stmt.name, operand))
-
-
-def natural_items(target: Target, intrinsic: str, operand: str) -> int:
+def natural_items(text: str) -> int:
     """Elements of an operand that lives in registers, from its LLVM type."""
-    from hwsdk.intrinsics import natural_type  # imported where used: parsing every intrinsic is not free
-
-    text = natural_type(target, intrinsic, operand)
     return int(text[1:].split(" ", 1)[0]) if text.startswith("<") else 1

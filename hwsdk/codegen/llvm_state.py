@@ -14,7 +14,7 @@ from hwsdk.codegen.llvm_casts import Casts
 from hwsdk.codegen.llvm_cells import Cells
 from hwsdk.codegen.llvm_index import Indexer
 from hwsdk.codegen.llvm_ops import Ops
-from hwsdk.codegen.llvm_poly import Leaf, Poly, constant
+from hwsdk.codegen.llvm_poly import Leaf, Poly, add, as_int, multiply
 from hwsdk.codegen.llvm_text import Function
 from hwsdk.codegen.llvm_types import splat_text, value_type, vector
 from hwsdk.codegen.loop_ir import Buffer, LoopKernel, Value
@@ -59,6 +59,8 @@ class Module:
     target: Target
     outlined: dict[tuple[object, ...], str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+    types: dict[tuple[str, str], str] = field(default_factory=dict)  # of intrinsics' operands
+    intrinsics: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict)  # text of one use
     zeros: bool = False
 
     @property
@@ -69,6 +71,9 @@ class Module:
 
 
 ZERO_BYTES = 512
+Entry = tuple[
+    Value, Val, tuple[tuple[str, int], ...]
+]  # the value, its result, the buffer versions it has read
 
 
 class State:
@@ -89,7 +94,8 @@ class State:
         self.lane: Leaf | None = None
         self.mask: str | None = None  # lanes that act; None: all
         self.loads: dict[object, Val] = {}  # what has been read and dominates the current position
-        self.memo: list[dict[int, tuple[Value, Val, tuple[tuple[str, int], ...]]]] = [{}]
+        self.memo: dict[int, Entry] = {}  # values computed so far, by identity
+        self.trail: list[list[tuple[int, Entry | None]]] = [[]]  # per region: what to put back when it ends
 
     # ------------------------------------------------------------------------------------------------------ places
     def place(self, name: str) -> Place:
@@ -113,6 +119,11 @@ class State:
     def touch(self, buffer: str) -> None:
         """The contents of a buffer have changed."""
         self.versions[buffer] = self.versions.get(buffer, 0) + 1
+
+    def remember(self, value: Value, val: Val, versions: tuple[tuple[str, int], ...]) -> None:
+        """Keep the result of a value until the innermost region ends."""
+        self.trail[-1].append((id(value), self.memo.get(id(value))))
+        self.memo[id(value)] = (value, val, versions)
 
     # ------------------------------------------------------------------------------------------------------- lanes
     def splat(self, v: Val, lanes: int) -> Val:
@@ -150,28 +161,27 @@ class State:
     @contextmanager
     def region(self, kind: str, before: object) -> Iterator[None]:
         """A nested body: bindings, memoised values and facts made inside end with it."""
-        names, facts, places, lets = self.index.names, self.index.facts, self.places, self.lets
-        self.index.names, self.places, self.lets = dict(names), dict(places), dict(lets)
-        self.memo.append({})
         loads, self.loads = self.loads, dict(self.loads)
         try:
-            with self.f.region(kind, before):  # type: ignore[arg-type]
+            with self.iteration(), self.f.region(kind, before):  # type: ignore[arg-type]
                 yield
         finally:
-            self.memo.pop()
             self.loads = loads
-            self.index.names, self.index.facts, self.places, self.lets = names, facts, places, lets
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
         """Like `region`, without a place of its own in the control flow (one unrolled iteration)."""
         names, facts, places, lets = self.index.names, self.index.facts, self.places, self.lets
         self.index.names, self.places, self.lets = dict(names), dict(places), dict(lets)
-        self.memo.append({})
+        self.trail.append([])
         try:
             yield
         finally:
-            self.memo.pop()
+            for key, entry in reversed(self.trail.pop()):
+                if entry is None:
+                    del self.memo[key]
+                else:
+                    self.memo[key] = entry
             self.index.names, self.index.facts, self.places, self.lets = names, facts, places, lets
 
 
@@ -179,13 +189,6 @@ Emit = Callable[[Value], Val]
 
 
 def _add_product(total: Poly, a: Poly, b: Poly) -> Poly:
-    out = dict(total)
-    for ma, ca in a.items():
-        for mb, cb in b.items():
-            m = tuple(sorted(ma + mb, key=lambda leaf: leaf.order)) if ma and mb else ma or mb
-            out[m] = out.get(m, 0) + ca * cb
-    return {m: c for m, c in out.items() if c}
-
-
-def one() -> Poly:
-    return constant(1)
+    """total + a*b."""
+    factor = as_int(b)
+    return add(total, a, factor) if factor is not None else add(total, multiply(a, b))

@@ -45,6 +45,8 @@ class Values:
         self.memory = memory
         self.widest_bytes = widest
         self.reads: dict[int, frozenset[str]] = {}
+        self.constants: dict[int, Val] = {}
+        self.kept: list[Value] = []  # identities used as keys stay valid
         self.expanded: dict[int, tuple[Value, Value]] = {}
 
     # -------------------------------------------------------------------------------------------------- the walk
@@ -96,16 +98,19 @@ class Values:
         return None if function is None or value.x.dtype != "f32" else function.llvm
 
     def _known(self, value: Value) -> Val | None:
-        for memo in reversed(self.s.memo):
-            entry = memo.get(id(value))
-            if entry is not None:
-                fresh = all(self.s.versions.get(name, 0) == version for name, version in entry[2])
-                return entry[1] if fresh else None
-        return None
+        if isinstance(value, Const):
+            return self._const(value)
+        entry = self.s.memo.get(id(value))
+        if entry is None:
+            return None
+        for name, version in entry[2]:
+            if self.s.versions.get(name, 0) != version:
+                return None
+        return entry[1]
 
     def _remember(self, value: Value, val: Val) -> None:
         versions = tuple((name, self.s.versions.get(name, 0)) for name in self._reads(value))
-        self.s.memo[-1][id(value)] = (value, val, versions)
+        self.s.remember(value, val, versions)
 
     def _reads(self, value: Value) -> frozenset[str]:
         """Names of the buffers (and Lets) that the value depends on."""
@@ -129,7 +134,11 @@ class Values:
 
     # -------------------------------------------------------------------------------------------------------- leaves
     def _const(self, v: Const) -> Val:
-        return Val(const_text(v.value, v.dtype), v.dtype)
+        found = self.constants.get(id(v))
+        if found is None:
+            found = self.constants[id(v)] = Val(const_text(v.value, v.dtype), v.dtype)
+            self.kept.append(v)
+        return found
 
     def _ref(self, v: Ref) -> Val:
         found = self.s.lets.get(v.name)

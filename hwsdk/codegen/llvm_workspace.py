@@ -76,7 +76,7 @@ class Layout:
 
     def _place(self, alloc: Alloc, buffer: Buffer, used: Dim, lets: dict[str, Dim]) -> Dim:
         self.keep.append(alloc)
-        width = self.widths.get(buffer.name, 0)
+        width = self.widths.get(id(alloc), 0)
         size = substitute(size_bytes(buffer), lets)
         if width:
             self.storage[id(alloc)] = Storage("cells", width)

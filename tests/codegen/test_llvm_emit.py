@@ -488,3 +488,21 @@ def test_fma_is_one_instruction() -> None:
 def test_unary_minus_and_abs_of_lanes() -> None:
     body = vec(st("y", q, Unary("f32", "abs", Unary("f32", "neg", ld("x", q)))))
     agree(kernel((buf("x", 8), buf("y", 8)), (), body), {"x": f32(8), "y": f32(8)}, {})
+
+
+def test_buffers_of_one_name_in_different_cases() -> None:
+    def case(dtype: str, lanes: int) -> Body:
+        t = buf("t", lanes, dtype=dtype, place="vreg")
+        load, value = ld("t", q, dtype=dtype), Cast(dtype, ld("x", q))
+        return (
+            Alloc(t),
+            vec(st("t", q, value), lanes=lanes),
+            vec(st("y", q, Cast("f32", load)), lanes=lanes),
+        )
+
+    k_ = kernel(
+        (buf("x", 16), buf("y", 16)), ("n",), Switch(n, (case("f32", 8), case("i16", 16), case("f64", 4)))
+    )
+    for which in range(3):
+        agree(k_, {"x": f32(16), "y": f32(16)}, {"n": which})
+    assert "alloca" not in emit_kernel(k_, host_target())
