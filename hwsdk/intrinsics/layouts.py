@@ -7,9 +7,9 @@ from the text: its strides, when it is affine, because buffers in memory have st
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,10 @@ class Layout:
 
         A stride is an integer, or an expression over scalar operands (`m*lda + k` gives {m: lda, k: 1}).
         """
+        return None if self._affine is None else dict(self._affine)
+
+    @cached_property
+    def _affine(self) -> dict[str, Expr | int] | None:
         if self.lane_expr is not None or self.replicas:
             return None
         found: dict[str, Expr | int] = {}
@@ -154,7 +158,7 @@ class Layout:
 
     def strides(self, scalars: Mapping[str, int] | None = None) -> dict[str, int] | None:
         """`coefficients` with the scalars' values."""
-        found = self.coefficients()
+        found = self._affine
         if found is None:
             return None
         return {c: s if isinstance(s, int) else int(integer(s, scalars or {})) for c, s in found.items()}
@@ -197,8 +201,3 @@ def _add(name: str, stride: Expr | int, found: dict[str, Expr | int]) -> bool:
         return False
     found[name] = stride
     return True
-
-
-def size_of(extents: Mapping[str, int]) -> int:
-    """Number of places of a grid."""
-    return math.prod(extents.values())
