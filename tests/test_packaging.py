@@ -9,9 +9,11 @@ import sys
 import sysconfig
 import time
 import venv
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBE = """
@@ -141,6 +143,32 @@ def test_import_is_fast_and_lazy() -> None:
         python("import hwsdk", path=str(ROOT))
         seconds.append(time.perf_counter() - start)
     assert statistics.median(seconds) < 0.3, f"import hwsdk (interpreter start included) took {seconds}"
+
+
+def test_the_core_install_is_small() -> None:
+    """What the core requirements put on disk, compiled Python left out: under 250 MiB."""
+    sizes = {name: _size(found) for name, found in _closure("hwsdk", {}).items()}
+    largest = ", ".join(f"{n} {s >> 20} MiB" for n, s in sorted(sizes.items(), key=lambda x: -x[1])[:5])
+    assert sum(sizes.values()) < 250 << 20, largest
+
+
+def _closure(name: str, found: dict[str, metadata.Distribution]) -> dict[str, metadata.Distribution]:
+    """A distribution and everything that it requires here, by name."""
+    if name not in found:
+        try:
+            found[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            return found
+        for text in found[name].requires or ():
+            wanted = Requirement(text)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+                _closure(wanted.name.lower().replace("_", "-"), found)
+    return found
+
+
+def _size(distribution: metadata.Distribution) -> int:
+    paths = [Path(str(f.locate())) for f in distribution.files or () if f.suffix != ".pyc"]
+    return sum(p.stat().st_size for p in paths if p.is_file())
 
 
 def test_public_names_resolve() -> None:

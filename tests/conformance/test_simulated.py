@@ -1,0 +1,59 @@
+"""The suite on an accelerator that exists only as a description."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hwsdk.conformance import runner, suite
+from hwsdk.conformance.device import Device
+from hwsdk.conformance.devices import open_device
+from hwsdk.conformance.model import Outcome
+from hwsdk.target_desc import load_target
+
+CHIP = Path(__file__).resolve().parents[2] / "examples" / "new_chip" / "npu.yaml"
+ROWS = "add select exp tanh transpose broadcast_in_dim reduce_sum_last reduce_max_first softmax dot dot_constant gather"
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return open_device(load_target(CHIP))
+
+
+def run(device: Device, level: str, pattern: str = "") -> list[Outcome]:
+    return runner.run(runner.select(suite.collect(device.target, [level], pattern), [level], pattern), device)
+
+
+def failures(outcomes: list[Outcome]) -> str:
+    return "\n".join(f"{o.status}: {o.id}: {o.reason}" for o in outcomes if not o.conformant)
+
+
+def test_it_is_simulated(device: Device) -> None:
+    assert device.kind == "simulated"
+
+
+def test_description(device: Device) -> None:
+    outcomes = run(device, "L0")
+    assert not failures(outcomes), failures(outcomes)
+
+
+def test_there_is_no_port_to_test(device: Device) -> None:
+    outcomes = run(device, "L1", "L1/alloc*,L1/copy*,L1/fill")
+    assert {o.status for o in outcomes} == {"unsupported"}
+    assert all("simulated" in o.reason for o in outcomes)
+
+
+@pytest.mark.slow
+def test_intrinsics(device: Device) -> None:
+    outcomes = run(device, "L2", "L2/")
+    assert not failures(outcomes), failures(outcomes)
+    assert len(outcomes) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS.split())
+def test_operations(device: Device, row: str) -> None:
+    outcomes = run(device, "L3", f"L3/{row}-f32")
+    assert not failures(outcomes), failures(outcomes)
+    assert [o.status for o in outcomes] == ["pass"]
