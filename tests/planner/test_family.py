@@ -96,6 +96,8 @@ def test_the_selector_is_text_over_the_unknown_sizes() -> None:
     assert free_symbols(found.select) <= {"m", "n"}
     assert parse(str(found.select)) == found.select
     assert len(found.guards) == len(found.versions)
+    for m, n in ((1, 16), (100, 4096)):
+        assert sum(evaluate(found.guard(i), {"m": m, "n": n}) for i in range(len(found.versions))) == 1
     assert "of the best per size" in str(found)
 
 

@@ -25,7 +25,7 @@ from hwsdk.codegen.planner.selector import scale_of, select, version_cost
 from hwsdk.codegen.planner.tiles import Tiles, Vector
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.errors import PlanError
-from hwsdk.graph.dims import Dim, evaluate, substitute
+from hwsdk.graph.dims import Dim, eq, evaluate, substitute
 from hwsdk.target_desc.model import Target
 
 GAIN = 0.02  # a further version must lower the mean log cost by this
@@ -56,6 +56,10 @@ class Family:
     guards: tuple[str, ...]
     mean: float
     worst: float
+
+    def guard(self, version: int) -> Dim:
+        """1 where `version` is the one to take, else 0."""
+        return eq(self.select, version)
 
     def __str__(self) -> str:
         head = (
