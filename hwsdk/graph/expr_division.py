@@ -124,7 +124,7 @@ def _mod_atom(r: Dim, b: int) -> Dim:
 def _by_expression(name: str, a: Dim, b: Expr) -> Dim:
     """a = q*b + r, then common factors of r and b cancel:  (x*r)//(x*b) = r//b,  (x*r)%(x*b) = x*(r%b)."""
     if all(c < 0 for c, _ in b.terms):
-        return -mod(-a, -b) if name == "mod" else _by_expression(name, -a, -b)  # type: ignore[arg-type]
+        return -mod(-a, -b) if name == "mod" else _by_expression(name, -a, -b)
     q, r = _long_division(a, b)
     q = 0 if name == "mod" else q
     if r == 0:

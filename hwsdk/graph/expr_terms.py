@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from operator import attrgetter, index
 from typing import Any, TypeGuard
 
@@ -92,7 +93,7 @@ def _op(name: str, args: tuple[Dim, ...]) -> Op:
 class Expr:
     """A polynomial that is not a constant: `terms` is a canonical tuple of (coefficient, atoms)."""
 
-    __slots__ = ("_free", "_hash", "_text", "terms")
+    __slots__ = ("_free", "_has_mod", "_hash", "_text", "terms")
     __array_ufunc__ = None  # NumPy integers must leave the arithmetic to us
 
     terms: tuple[tuple[int, Monomial], ...]
@@ -101,7 +102,15 @@ class Expr:
         self.terms = terms
         self._hash = hash(terms)
         self._free: frozenset[str] | None = None
+        self._has_mod: bool | None = None
         self._text: str | None = None
+
+    @property
+    def has_mod(self) -> bool:
+        """Is a term a product with a mod?  Such sums may recombine."""
+        if self._has_mod is None:
+            self._has_mod = any(is_op(a, "mod") for _, m in self.terms for a in m)
+        return self._has_mod
 
     @property
     def free(self) -> frozenset[str]:
@@ -200,9 +209,9 @@ def free_symbols(d: Dim) -> frozenset[str]:
 _atom_key = attrgetter("text")
 
 
-def _monomial_key(term: tuple[int, Monomial]) -> tuple[Any, ...]:
+@lru_cache(maxsize=1 << 15)
+def _monomial_key(atoms: Monomial) -> tuple[Any, ...]:
     """Higher degree first, then by text; the constant comes last.  (A graded order: division by it ends.)"""
-    atoms = term[1]
     return (-len(atoms), *[a.text for a in atoms])
 
 
@@ -213,7 +222,7 @@ def make(poly: Mapping[Monomial, int]) -> Dim:
         return 0
     if len(items) == 1:
         return Expr((items[0],)) if items[0][1] else items[0][0]
-    items.sort(key=_monomial_key)
+    items.sort(key=lambda item: _monomial_key(item[1]))
     return Expr(tuple(items))
 
 
@@ -238,19 +247,25 @@ def single_atom(d: Dim) -> Atom | None:
 
 def add(a: Dim, b: Dim) -> Dim:
     """a + b."""
-    a, b = as_dim(a), as_dim(b)
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b
-    if a == 0:
-        return b
-    if b == 0:
-        return a
-    poly = {m: c for c, m in terms(a)}
-    for c, m in terms(b):
+    if not isinstance(b, Expr):
+        a, b = b, a
+    if not isinstance(b, Expr):
+        return as_dim(a) + as_dim(b)
+    if not isinstance(a, Expr):
+        return _plus_constant(b, as_dim(a))  # type: ignore[arg-type]
+    poly = {m: c for c, m in a.terms}
+    for c, m in b.terms:
         poly[m] = poly.get(m, 0) + c
-    if any(is_op(x, "mod") for m in poly for x in m):
+    if a.has_mod or b.has_mod:
         _recombine(poly)
     return make(poly)
+
+
+def _plus_constant(e: Expr, k: int) -> Expr:
+    c, m = e.terms[-1]
+    if m:
+        return Expr((*e.terms, (k, ()))) if k else e
+    return Expr((*e.terms[:-1], (c + k, ()))) if c + k else Expr(e.terms[:-1])
 
 
 def _recombine(poly: dict[Monomial, int]) -> None:
