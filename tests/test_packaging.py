@@ -148,6 +148,8 @@ def test_import_is_fast_and_lazy() -> None:
 def test_the_core_install_is_small() -> None:
     """What the core requirements put on disk, compiled Python left out: under 250 MiB."""
     sizes = {name: _size(found) for name, found in _closure("hwsdk", {}).items()}
+    if "hwsdk" not in sizes:
+        pytest.skip("hwsdk is not installed here, only on the path")
     largest = ", ".join(f"{n} {s >> 20} MiB" for n, s in sorted(sizes.items(), key=lambda x: -x[1])[:5])
     assert sum(sizes.values()) < 250 << 20, largest
 
