@@ -18,6 +18,7 @@ from hwsdk.codegen.loop_ir import Index, LoopKernel
 from hwsdk.codegen.loop_print import print_kernel
 from hwsdk.codegen.lower.lowered import Lowered, Packing
 from hwsdk.codegen.packing import pack
+from hwsdk.codegen.reserve import MARK
 from hwsdk.dtypes import dtype
 from hwsdk.graph.dims import Symbol, product, single_atom, sym
 from hwsdk.graph.graph import Array, Graph
@@ -160,14 +161,15 @@ class _Assembler:
         out = []
         for number, value in enumerate(self.graph.inputs):
             for axis, d in enumerate(value.shape):
+                plain = str(d).replace(MARK, "")
                 if (number, axis) not in bound:
-                    out.append(Check(number, axis, expected=d, reason=f"declared as {d}"))
+                    out.append(Check(number, axis, expected=d, reason=f"declared as {plain}"))
                     continue
                 low, high = constraints.ranges.get(str(d), (0, None))
                 multiple = constraints.multiples.get(str(d))
                 if low or high is not None or multiple:
                     out.append(
-                        Check(number, axis, low=low, high=high, multiple=multiple, reason=f"range of {d}")
+                        Check(number, axis, low=low, high=high, multiple=multiple, reason=f"range of {plain}")
                     )
         return tuple(out)
 

@@ -7,7 +7,7 @@ and `explain` show exactly what was compiled and nothing is computed twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hwsdk.codegen.assemble import Assembled, assemble, distinct
 from hwsdk.codegen.blocks import Kernel, Tensor
@@ -19,6 +19,7 @@ from hwsdk.codegen.lower.lowered import Lowered
 from hwsdk.codegen.lower.simd import SimdLowering
 from hwsdk.codegen.lower.staged.lowering import StagedLowering
 from hwsdk.codegen.prepare import prepare
+from hwsdk.codegen.reserve import reserve, restore
 from hwsdk.errors import PlanError
 from hwsdk.graph.dims import Range
 from hwsdk.graph.graph import Graph
@@ -60,13 +61,15 @@ def compile_graph(
     """All stages up to text.  Raises UnsupportedError, PlanError or CodegenError."""
     options = options or Options()
     graph = optimise(graph, explicit_windows=target.codegen.model != "simd")
-    cut, kernels = build_kernels(graph)
+    inner = reserve(graph)
+    cut, kernels = build_kernels(inner)
     if target.codegen.model == "simd":
-        kernels = attention_kernels(kernels, graph.outputs)
-    lowered, extra = lower_kernels(kernels, graph, target, options, progress)
+        kernels = attention_kernels(kernels, inner.outputs)
+    lowered, extra = lower_kernels(kernels, inner, target, options, progress)
     loops, _ = distinct(lowered)
     ir, workspace = emit(loops, target) if target.codegen.route == "llvm" else ({}, {})
-    assembled = assemble(graph, lowered, extra, workspace)
+    assembled = assemble(inner, lowered, extra, workspace)
+    assembled = replace(assembled, program=restore(assembled.program))
     return Compilation(graph, target, cut, kernels, lowered, assembled, ir)
 
 
