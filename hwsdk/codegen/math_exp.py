@@ -124,10 +124,11 @@ def sinh(r: Real, x: Value) -> Value:
 
 # --------------------------------------------------------------------------------------------------------------- erf
 def _one_minus_power(r: Real, z: Value) -> Value:
-    """1 - 2^(-z) for z >= 0, without cancellation for small z."""
-    bits, n = _split(r, z, -1.0, r.bias)
-    f = r.sub(r.neg(z), n)
-    p = r.mul(f, r.poly(t.EXP2M1[r.dtype == "f64"], f))
+    """1 - 2^(-z) = (1 - s) - s*(2^(-f) - 1) for z >= 0, s = 2^(-n), f = z - n: no cancellation for small z."""
+    bits, minus_n = _split(r, z, -1.0, r.bias)
+    f = r.add(z, minus_n)
+    table = t.EXP2M1_SHORT if r.dtype == "f32" else t.EXP2M1[1]
+    p = r.mul(f, r.poly([c if k % 2 else -c for k, c in enumerate(table)], f))
     scale = _power_of_two(r, bits)
     return r.fma(r.neg(scale), p, r.sub(1.0, scale))
 
