@@ -6,6 +6,8 @@ anywhere. Constants are reshaped and transposed at once and leave no node.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -150,6 +152,7 @@ def split(x: Array, sections: int | Sequence[Dim], axis: int = 0) -> list[Array]
     """Cut along an axis into equal parts (a number) or into parts of the given sizes."""
     axis = shapes.axis_of(axis, x.ndim)
     size = x.shape[axis]
+    zero: Dim = 0
     if isinstance(sections, int):
         if isinstance(size, int) and size % sections:
             raise GraphError(f"axis {axis} of {x!r} does not divide into {sections} equal parts")
@@ -157,19 +160,15 @@ def split(x: Array, sections: int | Sequence[Dim], axis: int = 0) -> list[Array]
         shapes.equal(size, part * sections, x.model.constraints, "split into equal parts")
         sections = [part] * sections
     else:
-        shapes.equal(d.product([1]) * _total(sections), size, x.model.constraints, "sizes of a split")
-    parts, start = [], 0
-    for length in sections:
-        parts.append(slice_axis(x, axis, start, start + length))
-        start = start + length  # type: ignore[assignment]
-    return parts
+        total = functools.reduce(d.add, sections, zero)
+        shapes.equal(total, size, x.model.constraints, "sizes of a split")
+    points = list(itertools.accumulate(sections, d.add, initial=zero))
+    return cut(x, [*points[:-1], size], axis)
 
 
-def _total(sizes: Sequence[Dim]) -> Dim:
-    total: Dim = 0
-    for size in sizes:
-        total = total + size
-    return total
+def cut(x: Array, points: Sequence[Dim], axis: int) -> list[Array]:
+    """The parts of an axis between neighbouring points, which ascend from 0 to its size."""
+    return [slice_axis(x, axis, low, high) for low, high in itertools.pairwise(points)]
 
 
 @call

@@ -76,22 +76,16 @@ def _split(node: Node) -> tuple[Array, ...]:
     x = node.x(0)
     axis = shapes.axis_of(node.integer("axis", 0), x.ndim)
     sizes: Sequence[Dim] | None = node.dims(1, "the sizes") if node.has(1) else node.ints("split")
-    if sizes is None:
-        parts = node.integer("num_outputs") or len(node.outputs)
-        if parts != len(node.outputs):
-            raise ModelError(f"num_outputs is {parts} and there are {len(node.outputs)} outputs")
-        sizes = _equal_parts(x.shape[axis], parts, node)
-    return tuple(shaping.split(x, list(sizes), axis))
-
-
-def _equal_parts(size: Dim, parts: int, node: Node) -> list[Dim]:
-    constraints = node.model.constraints
-    if isinstance(size, int) or node.integer("num_outputs") is not None:
-        chunk = d.ceildiv(size, parts)
-        return [constraints.simplify(d.maximum(d.minimum(chunk, size - i * chunk), 0)) for i in range(parts)]
-    chunk = d.floordiv(size, parts)  # before num_outputs, parts had to be equal
-    shapes.equal(size, chunk * parts, constraints, "split into equal parts")
-    return [chunk] * parts
+    if sizes is not None:
+        return tuple(shaping.split(x, list(sizes), axis))
+    parts, size = node.integer("num_outputs"), x.shape[axis]
+    if parts is None and not isinstance(size, int):  # before num_outputs, parts had to be equal
+        return tuple(shaping.split(x, len(node.outputs), axis))
+    if (parts or len(node.outputs)) != len(node.outputs):
+        raise ModelError(f"num_outputs is {parts} and there are {len(node.outputs)} outputs")
+    chunk = d.ceildiv(size, len(node.outputs))
+    points = [node.model.constraints.simplify(d.minimum(i * chunk, size)) for i in range(len(node.outputs))]
+    return tuple(shaping.cut(x, [*points, size], axis))
 
 
 @importer("Slice")
