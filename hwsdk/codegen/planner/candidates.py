@@ -116,6 +116,10 @@ def _pairs(machine: Machine, problem: Contraction, abilities: Abilities) -> tupl
     registers = fitting_registers(machine, problem, abilities).nest.tiles.register
     pick = grid(range(workers.shape[1]), range(registers.shape[1])).astype(int)
     pairs = np.concatenate([workers[:, pick[0]], registers[:, pick[1]]])
+    pairs[1] = np.minimum(
+        np.ceil(pairs[1] / pairs[3]) * pairs[3], problem.extents[1]
+    )  # panels of B stay whole
+    pairs = np.unique(pairs, axis=1)
     return pairs, depth[depth >= min(SHORTEST, depth.max())]
 
 

@@ -178,13 +178,24 @@ def roofline(base: Vector, times: Mapping[str, Vector], hidden: Mapping[str, flo
     return np.asarray(np.where(own > 0, np.maximum(most, base + shown.sum(0)), most))
 
 
+def _waves(nest: Nest) -> Vector:
+    """Worker tiles that the busiest worker takes, in full tiles.  Tiles are claimed one by one, so small
+    edge tiles even out: no worker ends later than its share of all the work and one tile more."""
+    machine, extents = nest.machine, np.array(nest.problem.extents, float)[:, None]
+    count = ceil_div(nest.worker_tiles, machine.workers)
+    if machine.workers == 1 or machine.inner is not None:
+        return count
+    work = (extents / nest.tiles.worker).prod(0) * nest.problem.batches / machine.workers
+    return np.asarray(np.minimum(count, np.maximum(1.0, work + 1 - 1 / machine.workers)))
+
+
 def across_workers(
     nest: Nest, one: Vector, issue: Vector, parts: Mapping[str, Vector], shared: Mapping[str, Vector]
 ) -> Vector:
     """From one worker tile to the whole problem: waves over workers, tiles in flight, shared places, forks,
     ties."""
     machine, tiles = nest.machine, nest.tiles
-    waves = ceil_div(nest.worker_tiles, machine.workers)
+    waves = _waves(nest)
     cycles = waves * one
     if machine.inner is not None:
         flight = np.minimum(tiles.occupancy, waves)

@@ -19,7 +19,7 @@ from hwsdk.graph.dims import Dim, ceildiv, eq, floordiv, maximum, minimum, mod, 
 M, N, K, BATCH = sym("m"), sym("n"), sym("k"), sym("batch")
 Triple = tuple[Dim, Dim, Dim]
 
-FORKS_PER_TILE = 4  # a worker tile takes at least this many fork times
+FORKS_PER_TILE = 2  # a worker tile takes at least this many fork times
 PANELS = 2  # register tiles across a worker tile, at least, before its rows are split instead
 
 
