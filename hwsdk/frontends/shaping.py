@@ -162,8 +162,10 @@ def split(x: Array, sections: int | Sequence[Dim], axis: int = 0) -> list[Array]
     else:
         total = functools.reduce(d.add, sections, zero)
         shapes.equal(total, size, x.model.constraints, "sizes of a split")
-    points = list(itertools.accumulate(sections, d.add, initial=zero))
-    return cut(x, [*points[:-1], size], axis)
+    points = [zero]
+    for length in sections[:-1]:
+        points.append(points[-1] + length)
+    return cut(x, [*points, size], axis)
 
 
 def cut(x: Array, points: Sequence[Dim], axis: int) -> list[Array]:

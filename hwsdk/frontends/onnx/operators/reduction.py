@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from hwsdk.dtypes import dtype
-from hwsdk.errors import UnsupportedError
 from hwsdk.frontends import reducing, shapes, shaping
 from hwsdk.frontends.arrays import Array
 from hwsdk.frontends.onnx.node import Importer, Node, constant_int, importer
@@ -137,8 +136,3 @@ def _top_k(node: Node) -> tuple[Array, Array]:
     x = node.x(0)
     k: Dim = node.dim(1, "k") if node.version >= 10 else node.required("k")
     return reducing.top_k(x, k, node.integer("axis", -1), bool(node.integer("largest", 1)))
-
-
-@importer("Det")
-def _det(node: Node) -> Array:
-    raise UnsupportedError("determinants")
