@@ -112,6 +112,19 @@ CASES: dict[str, tuple[list[tuple[str, tuple[Any, ...]]], Any, list[tuple[Array,
     "depthwise convolution": (
         [IMAGE, ("f32", (3, 3, 1, 5))], lambda b, x, w: conv(b, x, w, groups=5), [(f32(1, 7, 9, 5), f32(3, 3, 1, 5))],
     ),
+    "depthwise convolution in strips": (
+        [("f32", (1, N, M, 16)), ("f32", (3, 3, 1, 16))],
+        lambda b, x, w: b.node("neg", [conv(b, x, w, groups=16)]),
+        [(f32(1, h, w, 16), f32(3, 3, 1, 16)) for h, w in ((1, 1), (2, 9), (9, 23), (3, 40))],
+    ),
+    "strided depthwise convolution in strips": (
+        [("f32", (1, N, M, 16)), ("f32", (5, 3, 1, 16))],
+        lambda b, x, w: conv(b, x, w, groups=16, strides=(1, 2), low=(2, 1), high=(2, 0)),
+        [(f32(1, h, w, 16), f32(5, 3, 1, 16)) for h, w in ((1, 2), (7, 31), (3, 40))],
+    ),
+    "max pool in strips": (
+        [("f32", (1, N, M, 24))], lambda b, x: pool(b, x, "max"), [(f32(1, 7, 41, 24),), (f32(1, 1, 1, 24),)],
+    ),
     "grouped convolution": (
         [("f32", (1, N, M, 4)), ("f32", (3, 3, 2, 6))], lambda b, x, w: conv(b, x, w, groups=2), [(f32(1, 5, 4, 4), f32(3, 3, 2, 6))],
     ),

@@ -7,6 +7,7 @@ outputs beside each other are independent, so the core overlaps them without hel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Iter, Kernel
@@ -27,6 +28,7 @@ from hwsdk.codegen.lower.lowered import (
 )
 from hwsdk.codegen.lower.map import vector_iter
 from hwsdk.codegen.lower.row import COMBINE
+from hwsdk.codegen.lower.strips import StripLowering
 from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter
 from hwsdk.graph.dims import Ranges, product
@@ -57,10 +59,28 @@ def lower_window(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -
         return _reduction(here, accumulator, lane, reduce, set(done))
 
     width: Index = 1 if vector is None else vector.extent
-    inner = vector_loop(width, lanes, namer, element)
+    strip = None if vector is None else _strip_iter(flat, rows, vector, reduce)
+    inner: Sequence[Stmt]
+    if strip is not None and vector is not None and not done:
+        rows.remove(strip)
+        size = max(2, (machine.registers.count or 16) // 2)
+        plain = lambda here, lane: _reduction(here, accumulator, lane, reduce, set())  # noqa: E731
+        place = machine.registers.name
+        inner = StripLowering(flat, strip, vector, reduce, size, lanes, place, namer, plain).row()
+        width = width * strip.extent
+    else:
+        inner = vector_loop(width, lanes, namer, element)
     tasks = Tasks(tuple(rows), rows_per_task(width * depth, OPERATIONS_PER_TASK))
     body = tasks.loop(level, namer, (*head, *inner))
     return [finish_kernel(kernel, namer, machine, body, tasks.grid, tasks.rows * width * depth)]
+
+
+def _strip_iter(flat: FlatBlock, rows: list[Iter], vector: Iter, taps: list[Iter]) -> Iter | None:
+    """The innermost dim along which outputs can share taps."""
+    for it in reversed(rows):
+        if (not isinstance(it.extent, int) or it.extent > 2) and StripLowering.suits(flat, it, vector, taps):
+            return it
+    return None
 
 
 def _reduction(
