@@ -1,0 +1,1 @@
+"""How a graph is computed: fusion, schedules, LoopIR, device code, host program, artifact."""
