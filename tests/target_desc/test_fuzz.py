@@ -95,13 +95,13 @@ def line(text: str, rng: random.Random) -> str:
     at = rng.randrange(len(lines))
     match rng.randrange(4):
         case 0:
-            del lines[at]
+            lines[at] = "\n"
         case 1:
             lines.insert(at, lines[rng.randrange(len(lines))])
         case 2:
             lines[at] = rng.choice(("  ", "    ", "")) + lines[at].lstrip()
         case _:
-            lines = lines[:at]
+            lines = lines[: at + 1]
     return "".join(lines)
 
 
