@@ -16,7 +16,7 @@ from hwsdk.codegen.blocks import Tensor
 from hwsdk.codegen.host_ir import Binding, Check, HostBuffer, HostProgram, Launch, Signature, Version
 from hwsdk.codegen.loop_ir import Index, LoopKernel
 from hwsdk.codegen.loop_print import print_kernel
-from hwsdk.codegen.lower.lowered import Lowered, Packing
+from hwsdk.codegen.lower.lowered import Lowered, Packing, versions
 from hwsdk.codegen.packing import pack
 from hwsdk.codegen.reserve import MARK
 from hwsdk.dtypes import dtype
@@ -48,7 +48,7 @@ def distinct(lowered: Sequence[Lowered]) -> tuple[tuple[LoopKernel, ...], dict[s
     seen: dict[str, str] = {}
     kernels: list[LoopKernel] = []
     names: dict[str, str] = {}
-    for item in lowered:
+    for item in (v for x in lowered for v in versions(x)):
         text = hashlib.sha256(print_kernel(replace(item.loop, name="kernel", notes=())).encode()).hexdigest()
         if text not in seen:
             seen[text] = item.loop.name
@@ -142,9 +142,12 @@ class _Assembler:
         return plan.total_bytes
 
     def _launch(self, item: Lowered, args: tuple[str, ...], symbol_of: Mapping[str, str]) -> Launch:
-        symbol = symbol_of[item.loop.name]
-        version = Version(symbol, item.grid, None, self.workspace.get(symbol, 0))
-        return Launch(item.loop.name, (version,), args, tuple(sym(d) for d in item.loop.dims), item.work)
+        choices = tuple(
+            Version(symbol, v.grid, v.guard, self.workspace.get(symbol, 0))
+            for v in versions(item)
+            for symbol in (symbol_of[v.loop.name],)
+        )
+        return Launch(item.loop.name, choices, args, tuple(sym(d) for d in item.loop.dims), item.work)
 
     def _bindings(self) -> tuple[Binding, ...]:
         found: dict[str, Binding] = {}

@@ -48,6 +48,7 @@ from hwsdk.codegen.lower.lowered import (
     dims_of,
     flatten_block,
     merge,
+    with_fallback,
 )
 from hwsdk.codegen.lower.map import lower_map
 from hwsdk.codegen.rewrite import Rewriter, loads
@@ -56,6 +57,7 @@ from hwsdk.graph.dims import (
     Ranges,
     ceildiv,
     coefficient,
+    eq,
     floordiv,
     free_symbols,
     lt,
@@ -104,9 +106,9 @@ class RegisterTile:
     rows: int
     vectors: int
     lanes: int
-    row_block: int = 64
-    panel_block: int = 4
-    sub_rows: int = 64
+    row_block: Index = 64
+    panel_block: Index = 4
+    sub_rows: Index = 64
     chains: int = 1
     intrinsics: Names | None = None  # None: plain arithmetic
 
@@ -184,6 +186,11 @@ class ContractionLowering:
         """(rows, columns, depth) of one matrix product."""
         return self.parts.m[-1].extent if self.parts.m else 1, self.parts.n[-1].extent, self._depth
 
+    @property
+    def outer(self) -> tuple[Iter, ...]:
+        """Iters around one matrix product."""
+        return (*self.parts.batch, *self.parts.m[:-1], *self.parts.n[:-1])
+
     @staticmethod
     def accepts(kernel: Kernel, ranges: Ranges) -> bool:
         flat = flatten_block(kernel, kernel.blocks[0], Namer(kernel), ranges)
@@ -191,14 +198,32 @@ class ContractionLowering:
 
     def lower(self, tile: RegisterTile, schedule: object | None = None) -> list[Lowered]:
         """The kernel for one register tile, after the one that packs B if that happens at run time."""
-        self.tile = tile
+        return self.lower_versions([(tile, schedule)], 0)
+
+    def lower_versions(
+        self, tiles: Sequence[tuple[RegisterTile, object | None]], choice: Index
+    ) -> list[Lowered]:
+        """One kernel per tile (all of one width), after the one that packs B; `choice` is the number to run."""
+        self.tile = tiles[0][0]
         back = {v: k for k, v in self.namer.buffer.items()}
         b_name = back[self.parts.b.buffer]
         packing, pack = self.pack(b_name)
+        made = [self._version(tile, schedule, b_name, packing) for tile, schedule in tiles]
+        if len(made) > 1:
+            made = [replace(v, loop=replace(v.loop, name=f"{v.loop.name}_v{i}")) for i, v in enumerate(made)]
+        main = made[-1]
+        for number in range(len(made) - 2, -1, -1):
+            main = with_fallback(made[number], eq(choice, number), main)
+        return [*pack, main]
+
+    def _version(
+        self, tile: RegisterTile, schedule: object | None, b_name: str, packing: Packing | None
+    ) -> Lowered:
+        self.tile = tile
         body, grid = self._tasks()
         work = product(i.extent for i in self.flat.block.iters)
         loop, args = self._kernel(body, b_name, packing is not None)
-        main = Lowered(
+        return Lowered(
             loop,
             args,
             grid,
@@ -207,7 +232,6 @@ class ContractionLowering:
             schedule,
             self.kernel.sources,
         )
-        return [*pack, main]
 
     # ---------------------------------------------------------------------------------------------- iters
     def _merged(self, flat: FlatBlock, parts: Operands) -> tuple[FlatBlock, Operands]:
@@ -285,7 +309,7 @@ class ContractionLowering:
     def _tasks(self) -> tuple[Body, Index]:
         tile, parts = self.tile, self.parts
         rows = parts.m[-1].extent if parts.m else 1
-        outer = (*parts.batch, *parts.m[:-1], *parts.n[:-1])
+        outer = self.outer
         outers = product(i.extent for i in outer)
         row_tasks = ceildiv(rows, tile.row_block)
         panel_tasks = ceildiv(self.panels, tile.panel_block)

@@ -8,7 +8,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel
@@ -78,6 +78,29 @@ class Lowered:
     packed: Mapping[int, Packing] = field(default_factory=dict)
     schedule: object | None = None
     sources: tuple[str, ...] = ()
+    guard: Index | None = None  # non-zero where this version may run; None: always
+    fallback: Lowered | None = None  # the version to take otherwise
+
+
+def versions(item: Lowered) -> Iterator[Lowered]:
+    """The item and its fallbacks, in the order in which their guards are tried."""
+    current: Lowered | None = item
+    while current is not None:
+        yield current
+        current = current.fallback
+
+
+def with_fallback(item: Lowered, guard: Index, fallback: Lowered) -> Lowered:
+    """`item` where the guard holds, else `fallback`.  Both take the same arguments and run-time integers."""
+    if item.args != fallback.args or item.packed != fallback.packed:
+        raise CodegenError(f"versions of {item.loop.name} take different arguments")
+    dims = tuple(sorted({d for v in (item, *versions(fallback)) for d in v.loop.dims}))
+
+    def widened(x: Lowered) -> Lowered:
+        rest = None if x.fallback is None else widened(x.fallback)
+        return replace(x, loop=replace(x.loop, dims=dims), fallback=rest)
+
+    return replace(widened(item), guard=guard, fallback=widened(fallback))
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hwsdk.codegen.blocks import Kernel, Tensor
+from hwsdk.codegen.loop_ir import Index
 from hwsdk.codegen.lower.attention import AttentionLowering
 from hwsdk.codegen.lower.contraction import ContractionLowering, Names, RegisterTile
 from hwsdk.codegen.lower.extents import planner_extent
@@ -14,9 +16,10 @@ from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.map import lower_map
 from hwsdk.codegen.lower.row import lower_row
 from hwsdk.codegen.lower.window import lower_window
-from hwsdk.codegen.planner import Abilities, Contraction, plan
+from hwsdk.codegen.planner import Abilities, Contraction, Family, family, plan
+from hwsdk.codegen.planner.selector import select
 from hwsdk.codegen.schedule import ContractionSchedule
-from hwsdk.graph.dims import Ranges
+from hwsdk.graph.dims import Expr, Ranges, evaluate, floordiv, maximum, product, substitute
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Intrinsic, Target
 
@@ -33,6 +36,7 @@ class SimdLowering:
         self.constants = frozenset(graph.constants)
         self.extra: list[Tensor] = []
         self._plans: dict[Contraction, ContractionSchedule] = {}
+        self._families: dict[Contraction, Family] = {}
 
     def lower(self, kernel: Kernel) -> list[Lowered]:
         match kernel.kind:
@@ -79,11 +83,47 @@ class SimdLowering:
 
     def _contraction(self, kernel: Kernel) -> list[Lowered]:
         lowering = ContractionLowering(kernel, self.machine, self.ranges, self.level, self.constants)
-        schedule = self._plan(self._problem(lowering))
-        out = lowering.lower(self._tile(schedule, lowering.dtype), schedule)
+        choice, tiles = self._tiles(lowering)
+        out = lowering.lower_versions(tiles, choice)
         if len(out) > 1:
             self.extra.append(lowering.packed_tensor)
         return out
+
+    def _tiles(self, lowering: ContractionLowering) -> tuple[Index, list[tuple[RegisterTile, object | None]]]:
+        """Versions over the dims that are known only at run time, and the expression that picks one.
+
+        All share one layout of B, that of the version for the likely size: a second copy of the weights costs
+        more than another version gains.
+        """
+        problem = self._problem(lowering)
+        if not problem.dynamic:
+            schedule = self._plan(problem)
+            return 0, [(self._tile(schedule, lowering.dtype), schedule)]
+        found = self._family(problem)
+        m, n, k = (maximum(1, e) for e in lowering.extents)
+        outers = maximum(1, product(i.extent for i in lowering.outer))
+        sizes: dict[str, Index] = {"m": m, "n": n, "k": k, "batch": outers}
+        likely = dict(zip(("m", "n", "k", "batch"), (*problem.extents, problem.batches), strict=True))
+        main = found.versions[int(evaluate(found.select, likely))]
+        width = self._tile(main.schedule, lowering.dtype).width
+        kept = [v for v in found.versions if self._tile(v.schedule, lowering.dtype).width == width]
+        tiles: list[tuple[RegisterTile, object | None]] = []
+        for version in kept:
+            (wm, wn, _), (lm, _, _) = version.tiles.worker, version.tiles.level
+            tile = self._tile(version.schedule, lowering.dtype)
+            blocks = (
+                substitute(x, sizes) if isinstance(x, Expr) else x for x in (wm, floordiv(wn, width), lm)
+            )
+            row_block, panel_block, sub_rows = (maximum(1, b) for b in blocks)
+            moved = replace(tile, row_block=row_block, panel_block=panel_block, sub_rows=sub_rows)
+            tiles.append((moved, version.schedule))
+        choice = select([v.cost for v in kept])
+        return (substitute(choice, sizes) if isinstance(choice, Expr) else choice), tiles
+
+    def _family(self, problem: Contraction) -> Family:
+        if problem not in self._families:
+            self._families[problem] = family(self.target, problem, most=3, abilities=ABILITIES)
+        return self._families[problem]
 
     def _plan(self, problem: Contraction) -> ContractionSchedule:
         """Equal problems are planned once."""
