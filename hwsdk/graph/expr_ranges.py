@@ -157,7 +157,8 @@ class _Knowledge:
     def relaxed(self, atom: Op, c: int) -> Iterator[tuple[Dim, int, int]]:
         """(x, s, t) with s*x <= t*c*atom.
 
-        max(x, y) >= x;  -min(x, y) >= -x;  b*(x//b) >= x - b + 1;  -b*(x//b) >= -x;  -(x % b) >= -x if x >= 0.
+        max(x, y) >= x;  -min(x, y) >= -x;  b*(x//b) >= x - b + 1;  -b*(x//b) >= -x;  -(x % b) >= -x if x >=
+        0.
         """
         if (atom.name, c > 0) in (("max", True), ("min", False)):
             for a in atom.args:

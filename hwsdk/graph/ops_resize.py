@@ -40,13 +40,18 @@ def _infer_resize(attrs: Attrs, inputs: Sequence[Value], constraints: Constraint
 
 
 def source_positions(size: int, out: int, scale: float, coordinate: str) -> Array:
-    """Where each output position lies in the source, as a float; `scale` 0 means out/size."""
+    """Where each output position lies in the source, as a float.
+
+    A stated scale also states the length of the output, scale*size, which need not be whole; 0 means
+    out/size.
+    """
     scale = scale or (out / size if size else 1.0)
     at = np.arange(out, dtype=np.float64)
     if coordinate == "asymmetric":
         return at / scale
     if coordinate == "align_corners":
-        return at * ((size - 1) / (out - 1)) if out > 1 else at * 0
+        length = scale * size
+        return at * ((size - 1) / (length - 1)) if length != 1 else at * 0
     if coordinate == "pytorch_half_pixel" and out == 1:
         return at * 0
     shift = size / 2 * (1 - out / (scale * size)) if coordinate == "half_pixel_symmetric" and size else 0.0

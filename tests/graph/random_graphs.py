@@ -59,9 +59,21 @@ def random_graph(seed: int, nodes: int = 14) -> Graph:
     values = [b.input(f"x{i}", "f32", shape) for i, shape in enumerate([*shapes, shapes[0]])]
     values.append(b.input("anchor", "f32", (sym("n"), sym("m"))))
     steps: list[Callable[[GraphBuilder, Rng, list[Value]], Value]] = [
-        _unary, _binary, _binary, _transpose, _reduce, _reshape, _broadcast, _slice, _pad, _concat, _constant, _window, _dot,
+        _unary,
+        _binary,
+        _binary,
+        _transpose,
+        _reduce,
+        _reshape,
+        _broadcast,
+        _slice,
+        _pad,
+        _concat,
+        _constant,
+        _window,
+        _dot,
         _select,
-    ]  # fmt: skip
+    ]
     for _ in range(nodes):
         step = steps[int(rng.integers(len(steps)))]
         try:
@@ -159,9 +171,15 @@ def _window(b: GraphBuilder, rng: Rng, values: list[Value]) -> Value:
     x = _pick(rng, [v for v in values if v.rank])
     window = [int(w) for w in rng.integers(1, 3, x.rank)]
     return b.node(
-        "reduce_window", [x], kind=str(rng.choice(["sum", "max"])), window=window, low=[w - 1 for w in window],
-        high=[0] * x.rank, strides=[int(s) for s in rng.integers(1, 3, x.rank)], dilations=[1] * x.rank,
-    )  # fmt: skip
+        "reduce_window",
+        [x],
+        kind=str(rng.choice(["sum", "max"])),
+        window=window,
+        low=[w - 1 for w in window],
+        high=[0] * x.rank,
+        strides=[int(s) for s in rng.integers(1, 3, x.rank)],
+        dilations=[1] * x.rank,
+    )
 
 
 def _dot(b: GraphBuilder, rng: Rng, values: list[Value]) -> Value:

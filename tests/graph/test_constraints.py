@@ -64,13 +64,13 @@ def test_equal_sizes_look_equal() -> None:
 def test_contradictions_are_refused() -> None:
     c = declared("n", s=(1, 4))
     for x, y in ((n, n + 1), (s, 9), (3, 4), (2 * n, 2 * s + 1), (n + 1, 0)):
-        with pytest.raises(GraphError):
+        with pytest.raises(GraphError, match=r"never|would be|no integers|empty range"):
             c.unify(x, y, "why")
-    with pytest.raises(GraphError, match="why: .* never be equal"):
+    with pytest.raises(GraphError, match=r"why: .* never be equal"):
         declared("n", s=(1, 4)).unify(s + n, n, "why")
+    even = Constraints()
+    even.declare("s", multiple=2)
     with pytest.raises(GraphError, match="s would be 3, which its declaration excludes"):
-        even = Constraints()
-        even.declare("s", multiple=2)
         even.unify(s, 3, "why")
 
 
@@ -91,7 +91,7 @@ def test_nonnegative_narrows_ranges() -> None:
     assert c.ranges["n"] == (11, None)
     c.nonnegative(3 - n // 8, "at most")
     assert c.ranges["n"] == (11, 31)
-    with pytest.raises(GraphError, match="late: .* always negative"):
+    with pytest.raises(GraphError, match=r"late: .* always negative"):
         c.nonnegative(5 - n, "late")
 
 

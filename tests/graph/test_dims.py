@@ -153,7 +153,7 @@ def test_errors_name_the_dim() -> None:
     ],
 )
 def test_parse_refuses(text: str) -> None:
-    with pytest.raises(GraphError, match="dimension|name"):
+    with pytest.raises(GraphError, match=r"dimension|name"):
         d.parse(text)
 
 
@@ -165,10 +165,10 @@ def test_numpy_integers_are_dims() -> None:
 
 def test_pickle_keeps_identity_of_atoms() -> None:
     dim = d.minimum((h * 64 + i) // 63, n) % 7
-    assert pickle.loads(pickle.dumps(dim)) == dim
+    assert pickle.loads(pickle.dumps(dim)) == dim  # noqa: S301 - our own bytes
 
 
-# ---------------------------------------------------------------------------------------------------------- properties
+# ------------------------------------------------------------------------------------------------- properties
 Case = tuple[d.Dim, "object"]
 _NAMES = ("a", "b", "c", "n")
 
@@ -231,5 +231,6 @@ def test_agrees_with_python(case: tuple[d.Dim, object], data: st.DataObject) -> 
     assert np.all(d.evaluate(dim, arrays) == wanted)
     assert d.evaluate(d.simplify(dim, ranges), values) == wanted
     low, high = d.bounds(dim, ranges)
-    assert (low is None or low <= wanted) and (high is None or wanted <= high)
+    assert low is None or low <= wanted
+    assert high is None or wanted <= high
     assert d.substitute(dim, dict(values)) == wanted

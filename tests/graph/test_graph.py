@@ -36,7 +36,7 @@ def small() -> Graph:
     return b.finish()
 
 
-# --------------------------------------------------------------------------------------------------------------- builder
+# ---------------------------------------------------------------------------------------------------- builder
 def test_dims_that_met_are_one() -> None:
     graph = small()
     verify(graph)
@@ -72,9 +72,11 @@ BAD_NODES: list[tuple[str, list[str], dict[str, Any], str]] = [
 def test_builder_names_the_node(op: str, names: list[str], attrs: dict[str, Any], message: str) -> None:
     b = GraphBuilder("bad")
     values = {
-        "x": b.input("x", "f32", (n, 8)), "i": b.input("i", "i64", (n, 8)), "row": b.input("row", "f32", (8,)),
+        "x": b.input("x", "f32", (n, 8)),
+        "i": b.input("i", "i64", (n, 8)),
+        "row": b.input("row", "f32", (8,)),
         "fixed": b.input("fixed", "f32", (n, 9)),
-    }  # fmt: skip
+    }
     with pytest.raises(GraphError, match=r"^graph bad: node broken \(") as e:
         b.node(op, [values[v] for v in names], name="broken", **attrs)
     assert message in str(e.value)
@@ -107,7 +109,7 @@ def test_names_are_made_unique() -> None:
 
 def test_graph_pickles_and_is_frozen() -> None:
     graph = small()
-    again = pickle.loads(pickle.dumps(graph))
+    again = pickle.loads(pickle.dumps(graph))  # noqa: S301 - our own bytes
     assert print_graph(again) == print_graph(graph)
     with pytest.raises(dataclasses.FrozenInstanceError):
         graph.name = "other"  # type: ignore[misc]
@@ -117,7 +119,7 @@ def test_graph_pickles_and_is_frozen() -> None:
         graph.nodes[0].attrs["x"] = 1  # type: ignore[index]
 
 
-# -------------------------------------------------------------------------------------------------------------- verifier
+# --------------------------------------------------------------------------------------------------- verifier
 def broken(**changes: Any) -> Graph:
     return dataclasses.replace(small(), **changes)
 
@@ -176,11 +178,11 @@ def test_verifier_wants_every_symbol_bound() -> None:
     b = GraphBuilder("unbound")
     b.input("x", "f32", (n * m,))
     b.output(b.node("full", shape=(n,), dtype="f32", value=0), "out")
-    with pytest.raises(GraphError, match="node full .*dimension 'n' is not given by any input"):
+    with pytest.raises(GraphError, match=r"node full .*dimension 'n' is not given by any input"):
         verify(b.finish())
 
 
-# ----------------------------------------------------------------------------------------------------------- interpreter
+# ------------------------------------------------------------------------------------------------ interpreter
 def feed(rows: int = 3) -> dict[str, np.ndarray]:
     return {"x": np.ones((rows, 8), np.float32), "y": np.zeros((rows, 8), np.float32)}
 
@@ -201,7 +203,8 @@ INPUTS: list[tuple[dict[str, Any], str]] = [
     ({"x": np.ones((3, 9), np.float32)}, "input 'x': axis 1 is 9, but must be 8"),
     (
         {"y": np.ones((4, 8), np.float32)},
-        r"input 'y': axis 0 is 4, but must be 3 = n \(n = 3 from axis 0 of input 'x'\); add: axis 0 of x and of y",
+        r"input 'y': axis 0 is 4, but must be 3 = n \(n = 3 from axis 0 of input 'x'\); "
+        r"add: axis 0 of x and of y",
     ),
 ]
 
@@ -231,7 +234,7 @@ def test_symbols_are_solved_from_expressions() -> None:
         bind_symbols(graph, {**shapes, "x": np.zeros((49, 5), np.float32)})
 
 
-# ------------------------------------------------------------------------------------------------------------------ text
+# ------------------------------------------------------------------------------------------------------- text
 def test_text_round_trip() -> None:
     graph = small()
     text = print_graph(graph)

@@ -1,9 +1,10 @@
-"""The reference of every op against a formula written down separately, with symbolic dims and sizes 0 and 1."""
+"""Each op's reference against a formula written down separately, with symbolic dims and sizes 0 and 1."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -28,7 +29,7 @@ def ints(*shape: int, low: int = -4, high: int = 4) -> np.ndarray:
     return rng.integers(low, high, shape)
 
 
-# -------------------------------------------------------------------------------------------------- elementwise, moving
+# ---------------------------------------------------------------------------------------- elementwise, moving
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (2, 3), (2, 0, 3)])
 def test_elementwise(shape: tuple[int, ...]) -> None:
     x, y = floats(*shape), floats(*shape)
@@ -145,7 +146,7 @@ def test_makers() -> None:
     assert out["dims"].tolist() == [3, 7, 7]
 
 
-# ---------------------------------------------------------------------------------------------------- gather and scatter
+# ----------------------------------------------------------------------------------------- gather and scatter
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3), (0,)])
 def test_gather(axis: int, shape: tuple[int, ...]) -> None:
@@ -199,7 +200,7 @@ def test_scatter(combiner: str) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
-# ---------------------------------------------------------------------------------------------------------------- order
+# ------------------------------------------------------------------------------------------------------ order
 @pytest.mark.parametrize("descending", [False, True])
 def test_sort_is_stable(descending: bool) -> None:
     x = np.array([[2, 1, 2, 3, 1], [0, 0, 0, 5, 5]], np.float32)
@@ -221,7 +222,7 @@ def test_top_k(kind: Any) -> None:
         run_op("top_k", x, symbolic=False, axis=0, k=5)
 
 
-# ------------------------------------------------------------------------------------------------------------ reductions
+# ------------------------------------------------------------------------------------------------- reductions
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("axes", [(), (0,), (1, 2), (-1,), (0, 1, 2)])
 @pytest.mark.parametrize("keepdims", [False, True])
@@ -259,18 +260,33 @@ def test_narrow_floats_accumulate_in_f32() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sum", "max", "min"])
-@pytest.mark.parametrize("size, window, stride, low, high, dilation", [
-    (7, 3, 1, 0, 0, 1), (7, 3, 2, 1, 1, 1), (8, 2, 2, 0, 0, 1), (9, 3, 1, 2, 0, 2), (1, 3, 1, 1, 1, 1), (5, 1, 3, 0, 0, 1),
-    (6, 3, 2, -1, 1, 1), (0, 3, 1, 1, 1, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "size, window, stride, low, high, dilation",
+    [
+        (7, 3, 1, 0, 0, 1),
+        (7, 3, 2, 1, 1, 1),
+        (8, 2, 2, 0, 0, 1),
+        (9, 3, 1, 2, 0, 2),
+        (1, 3, 1, 1, 1, 1),
+        (5, 1, 3, 0, 0, 1),
+        (6, 3, 2, -1, 1, 1),
+        (0, 3, 1, 1, 1, 1),
+    ],
+)
 def test_reduce_window(
     kind: str, size: int, window: int, stride: int, low: int, high: int, dilation: int
 ) -> None:
     x = floats(2, size)
     got = run_op(
-        "reduce_window", x, kind=kind, window=(1, window), strides=(1, stride), low=(0, low), high=(0, high),
+        "reduce_window",
+        x,
+        kind=kind,
+        window=(1, window),
+        strides=(1, stride),
+        low=(0, low),
+        high=(0, high),
         dilations=(1, dilation),
-    )  # fmt: skip
+    )
     out = (size + low + high - (window - 1) * dilation - 1) // stride + 1
     start = {"sum": 0, "max": -math.inf, "min": math.inf}[kind]
     combine = {"sum": np.add, "max": np.maximum, "min": np.minimum}[kind]
@@ -300,7 +316,7 @@ def test_cumulative(exclusive: bool, reverse: bool, size: int) -> None:
         np.testing.assert_array_equal(got, wanted)
 
 
-# ---------------------------------------------------------------------------------------------------------- contractions
+# ----------------------------------------------------------------------------------------------- contractions
 @pytest.mark.parametrize("sizes", [(2, 3, 4, 5), (1, 1, 1, 1), (2, 0, 4, 5), (2, 3, 0, 5), (0, 3, 4, 5)])
 def test_dot_general(sizes: tuple[int, int, int, int]) -> None:
     b, m, k, n = sizes
@@ -348,8 +364,10 @@ def test_conv(case: tuple[Any, ...]) -> None:
     got = run_op(
         "conv", x, w, fixed=fixed, strides=stride, low=low, high=high, dilations=dilation, groups=groups
     )
-    sizes = [(s + a + b - (k - 1) * e - 1) // t + 1
-             for s, k, t, a, b, e in zip(spatial, window, stride, low, high, dilation)]  # fmt: skip
+    sizes = [
+        (s + a + b - (k - 1) * e - 1) // t + 1
+        for s, k, t, a, b, e in zip(spatial, window, stride, low, high, dilation)
+    ]
     wanted = np.zeros((2, *sizes, out))
     per_group, per_out = channels // groups, out // groups
     for place in np.ndindex(*sizes):
@@ -372,9 +390,17 @@ def test_conv(case: tuple[Any, ...]) -> None:
 def test_conv_transpose(groups: int, stride: int, low: int, high: int, dilation: int, extra: int) -> None:
     x, w = floats(2, 6, 4), floats(3, 4 // groups, 4)
     got = run_op(
-        "conv_transpose", x, w, fixed=[(1, 0), (1, 1), (1, 2), (0, 2)], strides=(stride,), low=(low,), high=(high,),
-        dilations=(dilation,), output_padding=(extra,), groups=groups,
-    )  # fmt: skip
+        "conv_transpose",
+        x,
+        w,
+        fixed=[(1, 0), (1, 1), (1, 2), (0, 2)],
+        strides=(stride,),
+        low=(low,),
+        high=(high,),
+        dilations=(dilation,),
+        output_padding=(extra,),
+        groups=groups,
+    )
     size = (6 - 1) * stride + 2 * dilation + 1 - low - high + extra
     wanted = np.zeros((2, size, 4))
     for i, k, c, o in itertools.product(range(6), range(3), range(4), range(4)):
@@ -403,7 +429,7 @@ def test_a_small_window_bounds_the_input() -> None:
     assert b.constraints.ranges["h"] == (4, None)
 
 
-# --------------------------------------------------------------------------------------------------------------- resize
+# ----------------------------------------------------------------------------------------------------- resize
 @pytest.mark.parametrize("coordinate", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"])
 @pytest.mark.parametrize("size, out", [(4, 8), (5, 3), (1, 4), (4, 1), (4, 4)])
 def test_resize_linear(coordinate: str, size: int, out: int) -> None:
@@ -424,6 +450,12 @@ def test_resize_linear(coordinate: str, size: int, out: int) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_resize_by_a_scale_that_gives_no_whole_length() -> None:
+    x = np.arange(1, 5, dtype=np.float32).reshape(1, 4)
+    got = run_op("resize", x, shape=(1, 2), scales=(1, 0.6), mode="linear", coordinate="align_corners")
+    np.testing.assert_allclose(got, [[1, 1 + 3 / 1.4]], rtol=1e-6)
+
+
 def test_resize_nearest_and_cubic() -> None:
     x = floats(1, 4)
     got = run_op("resize", x, shape=(1, 8), mode="nearest", coordinate="asymmetric", nearest_mode="floor")
@@ -434,12 +466,12 @@ def test_resize_nearest_and_cubic() -> None:
     np.testing.assert_allclose(constant, 1, rtol=1e-6)
 
 
-# ---------------------------------------------------------------------------------------------------------------- tables
+# ----------------------------------------------------------------------------------------------------- tables
 def test_every_op_is_documented_by_a_test() -> None:
     """Ops that are not scalar functions appear in this file by name."""
     from hwsdk.graph.scalar import SCALAR
 
-    text = open(__file__).read()
+    text = Path(__file__).read_text()
     assert [n for n in OPS if n not in SCALAR and f'"{n}"' not in text] == []
 
 

@@ -1,7 +1,8 @@
 """Each pass on small graphs written as text: what it makes of them, that it verifies, and that values stay.
 
-A case of `passes/*.txt` is two comment lines (what it shows; `run:` the passes), a graph, `=>`, and the result.  After a
-change that is meant, HWSDK_UPDATE=1 writes the results anew; read the difference before committing it.
+A case of `passes/*.txt` is two comment lines (what it shows; `run:` the passes), a graph, `=>`, and the
+result.  After a change that is meant, HWSDK_UPDATE=1 writes the results anew; read the difference before
+committing it.
 """
 
 from __future__ import annotations

@@ -88,12 +88,31 @@ def test_integer_power(name: str) -> None:
 
 
 FUNCTIONS = {
-    "exp": math.exp, "expm1": math.expm1, "log": math.log, "log1p": math.log1p, "sqrt": math.sqrt, "tanh": math.tanh,
-    "erf": math.erf, "sin": math.sin, "cos": math.cos, "tan": math.tan, "atan": math.atan, "sinh": math.sinh,
-    "cosh": math.cosh, "asinh": math.asinh, "exp2": lambda x: 2.0**x, "log2": math.log2, "floor": math.floor,
-    "ceil": math.ceil, "trunc": math.trunc, "round": round, "neg": lambda x: -x, "abs": abs,
-    "reciprocal": lambda x: 1 / x, "rsqrt": lambda x: 1 / math.sqrt(x),
-}  # fmt: skip
+    "exp": math.exp,
+    "expm1": math.expm1,
+    "log": math.log,
+    "log1p": math.log1p,
+    "sqrt": math.sqrt,
+    "tanh": math.tanh,
+    "erf": math.erf,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tan": math.tan,
+    "atan": math.atan,
+    "sinh": math.sinh,
+    "cosh": math.cosh,
+    "asinh": math.asinh,
+    "exp2": lambda x: 2.0**x,
+    "log2": math.log2,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "round": round,
+    "neg": lambda x: -x,
+    "abs": abs,
+    "reciprocal": lambda x: 1 / x,
+    "rsqrt": lambda x: 1 / math.sqrt(x),
+}
 POSITIVE = {"log", "log1p", "log2", "sqrt", "rsqrt"}
 
 

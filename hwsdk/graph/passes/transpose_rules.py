@@ -201,7 +201,8 @@ def through_reshape(r: Rewriting, m: Match) -> Value | None:
     return r.emit("transpose", (inner,), perm=_inverse(axes_out))
 
 
-# transpose(reshape(transpose(x))) = reshape(transpose(x)) if the last one moves whole groups (a channel shuffle)
+# transpose(reshape(transpose(x))) = reshape(transpose(x)) if the last one moves whole groups (a channel
+# shuffle)
 def around_reshape(r: Rewriting, m: Match) -> Value | None:
     middle = r.producer(m.inputs[0], "reshape")
     first = r.producer(middle.inputs[0], "transpose") if middle else None
