@@ -134,7 +134,7 @@ class Emitter:
 
     def _let(self, stmt: Let) -> None:
         value = stmt.value
-        if isinstance(value, FromIndex) and DTYPES[value.dtype].kind in "iu":
+        if isinstance(value, FromIndex) and value.dtype == "i64":
             # The index itself is bound; the value is made where it is used as one.
             self.s.index.names[stmt.name] = self.s.index.poly(value.index)
             self.s.lets.pop(stmt.name, None)
