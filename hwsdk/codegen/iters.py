@@ -6,13 +6,25 @@ Design choice: both are substitutions on whole kernels, so that blocks which sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from hwsdk.codegen.blocks import Block, Iter, Kernel
-from hwsdk.codegen.loop_ir import Index
+from hwsdk.codegen.blocks import Iter, Kernel
+from hwsdk.codegen.loop_ir import FromIndex, Index, Let, Stmt
 from hwsdk.codegen.rewrite import Rewriter, block_values, indices, rewrite_block
-from hwsdk.graph.dims import Expr, Op, Ranges, coefficient, floordiv, free_symbols, simplify, substitute, sym
+from hwsdk.graph.dims import (
+    Expr,
+    Op,
+    Ranges,
+    coefficient,
+    floordiv,
+    free_symbols,
+    mod,
+    product,
+    simplify,
+    substitute,
+    sym,
+)
 
 
 def iter_ranges(iters: Iterable[Iter], ranges: Ranges) -> dict[str, tuple[Index | None, Index | None]]:
@@ -84,14 +96,6 @@ def _split(
 
 
 # ------------------------------------------------------------------------------------------------------ merge
-@dataclass(frozen=True)
-class Access:
-    """One access as an offset in elements from the start of its buffer."""
-
-    buffer: str
-    offset: Index
-
-
 def mergeable(outer: Iter, inner: Iter, accesses: Iterable[Index]) -> bool:
     """Do all offsets move for one step of `outer` as far as for all steps of `inner`?"""
     for offset in accesses:
@@ -103,27 +107,18 @@ def mergeable(outer: Iter, inner: Iter, accesses: Iterable[Index]) -> bool:
     return True
 
 
-def merge_iters(
-    iters: Sequence[Iter], accesses: Sequence[Index], merged: Callable[[str], str] | None = None
-) -> tuple[list[Iter], dict[str, Index]]:
-    """Merge neighbours wherever every access allows it.
-
-    Returns the new iters and, for each iter that went, zero or the iter that replaces it: because every
-    access is affine in both with matching coefficients, the inner iter running over the product visits the
-    same places.
-    """
-    out: list[Iter] = []
-    gone: dict[str, Index] = {}
-    for it in iters:
-        if out and out[-1].kind == it.kind and mergeable(out[-1], it, accesses):
-            previous = out.pop()
-            gone[previous.name] = 0
-            out.append(Iter(it.name, previous.extent * it.extent, it.kind))
-        else:
-            out.append(it)
-    return out, gone
+# ------------------------------------------------------------------------------------------------------------ decode
+def decode(iters: Sequence[Iter], number: Index) -> dict[str, Index]:
+    """The values of iters at a flat row-major number."""
+    out: dict[str, Index] = {}
+    rest = number
+    for position, it in enumerate(iters):
+        below = product(i.extent for i in iters[position + 1 :])
+        out[it.name] = floordiv(rest, below)
+        rest = mod(rest, below)
+    return out
 
 
-def block_offsets(block: Block) -> list[Index]:
-    """All index expressions of a block that mention iters, for the merge test."""
-    return [*block.index, *indices(block_values(block))]
+def decode_lets(iters: Sequence[Iter], number: Index) -> list[Stmt]:
+    """Bind every iter to its value at a flat row-major number."""
+    return [Let(name, FromIndex("i64", value)) for name, value in decode(iters, number).items()]

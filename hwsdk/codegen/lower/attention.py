@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hwsdk.codegen.blocks import Kernel, Tensor
+from hwsdk.codegen.iters import decode_lets
 from hwsdk.codegen.loop_ir import Alloc, Body, Buffer, For, FromIndex, Index, Let, LoopKernel, Stmt
-from hwsdk.codegen.lower.contraction import ContractionLowering, RegisterTile, decode
+from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.lowered import Lowered, Machine, dims_of
+from hwsdk.codegen.lower.microkernel import RegisterTile
 from hwsdk.codegen.lower.row import RowLowering
 from hwsdk.codegen.rewrite import Renamer
 from hwsdk.graph.dims import Ranges, ceildiv, floordiv, mod, product, simplify, substitute, sym
@@ -186,11 +188,11 @@ class AttentionLowering:
 
     def _product(self, part: ContractionLowering) -> Body:
         lets = [Let("panel0", FromIndex("i64", 0)), Let("panels", FromIndex("i64", part.panels))]
-        return (*decode(part.parts.batch, sym("outer")), *lets, *part.rows())
+        return (*decode_lets(part.parts.batch, sym("outer")), *lets, *part.rows())
 
     def _rows(self) -> Body:
         number = sym("outer") * self.rows + sym("row0") + sym("r")
-        return (For("r", sym("rows"), (*decode(self.row.rows, number), *self.row_body)),)
+        return (For("r", sym("rows"), (*decode_lets(self.row.rows, number), *self.row_body)),)
 
     def _inside(self, part: Part) -> Stmt:
         """The part in a scope of its own."""

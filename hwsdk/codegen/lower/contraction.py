@@ -8,34 +8,28 @@ register accumulators.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
+from hwsdk.codegen.iters import decode_lets
 from hwsdk.codegen.loop_ir import (
-    Alloc,
     Binary,
     Body,
     Buffer,
-    Cast,
     Const,
     For,
     FromIndex,
     If,
     Index,
-    Intrin,
     Let,
     Load,
     LoopKernel,
     Outline,
-    Ref,
     Select,
     Stmt,
-    Store,
     Switch,
-    Ternary,
     Value,
-    View,
 )
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
@@ -51,12 +45,13 @@ from hwsdk.codegen.lower.lowered import (
     with_fallback,
 )
 from hwsdk.codegen.lower.map import lower_map
-from hwsdk.codegen.rewrite import Rewriter, loads
+from hwsdk.codegen.lower.microkernel import MicroKernel, RegisterTile
+from hwsdk.codegen.lower.operands import Operands, affine, load_of, take_apart
+from hwsdk.codegen.rewrite import loads
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import (
     Ranges,
     ceildiv,
-    coefficient,
     eq,
     floordiv,
     free_symbols,
@@ -69,94 +64,6 @@ from hwsdk.graph.dims import (
     substitute,
     sym,
 )
-
-
-@dataclass(frozen=True)
-class Operands:
-    """A contraction taken apart: loads of A and B, and the iters by role (outer to inner)."""
-
-    a: Load
-    b: Load
-    batch: tuple[Iter, ...]
-    m: tuple[Iter, ...]
-    n: tuple[Iter, ...]
-    k: tuple[Iter, ...]
-
-
-@dataclass(frozen=True)
-class Names:
-    """Intrinsics of one multiply-add: `multiply` (acc[n] += a[n] * b[n]), `load` and `broadcast` into its
-    registers.
-    """
-
-    multiply: str
-    load: str
-    broadcast: str
-
-
-@dataclass(frozen=True)
-class RegisterTile:
-    """What a schedule means for the loops.
-
-    A register tile is rows x vectors of `lanes`.  A task takes `row_block` rows and `panel_block` panels, and
-    walks `sub_rows` rows at a time over its panels.  A tile of fewer than `chains` accumulators sums k in
-    several chains.
-    """
-
-    rows: int
-    vectors: int
-    lanes: int
-    row_block: Index = 64
-    panel_block: Index = 4
-    sub_rows: Index = 64
-    chains: int = 1
-    intrinsics: Names | None = None  # None: plain arithmetic
-
-    @property
-    def width(self) -> int:
-        return self.vectors * self.lanes
-
-
-def take_apart(flat: FlatBlock) -> Operands | None:
-    """The roles of loads and iters; None when no operand has a free iter that is contiguous in the result."""
-    if not (isinstance(flat.value, Binary) and flat.value.op == "mul"):
-        return None
-    sides = [_load_of(flat.value.x), _load_of(flat.value.y)]
-    if any(s is None or s.where is not None for s in sides):
-        return None
-    a, b = sides
-    if a is None or b is None:
-        return None
-    parallel = flat.block.parallel
-    inner = next((i for i in reversed(parallel) if coefficient(flat.offset, i.name) == 1), None)
-    if inner is None:
-        return None
-    if _uses(a, inner) and not _uses(b, inner):
-        a, b = b, a
-    elif not _uses(b, inner) or _uses(a, inner):
-        return None
-    batch = tuple(i for i in parallel if _uses(a, i) and _uses(b, i))
-    n = tuple(i for i in parallel if _uses(b, i) and not _uses(a, i))
-    m = tuple(i for i in parallel if i not in batch and i not in n)
-    return Operands(a, b, batch, m, n, flat.block.reduce)
-
-
-def _load_of(value: Value) -> Load | None:
-    while isinstance(value, Cast):
-        value = value.x
-    return value if isinstance(value, Load) else None
-
-
-def _uses(load: Load, it: Iter) -> bool:
-    return it.name in free_symbols(load.index[0])
-
-
-def affine(flat: FlatBlock) -> bool:
-    """Does every access move evenly with every iter?"""
-    for load in loads(flat.value):
-        if any(coefficient(load.index[0], i.name) is None for i in flat.block.iters):
-            return False
-    return True
 
 
 class ContractionLowering:
@@ -246,7 +153,7 @@ class ContractionLowering:
         assert isinstance(flat.value, Binary)
         sides = {
             load.buffer + str(id(load)): load
-            for load in (_load_of(flat.value.x), _load_of(flat.value.y))
+            for load in (load_of(flat.value.x), load_of(flat.value.y))
             if load
         }
         first, second = list(sides.values()) if len(sides) == 2 else [next(iter(sides.values()))] * 2
@@ -330,7 +237,7 @@ class ContractionLowering:
         head: list[Stmt] = [Let(name, FromIndex("i64", value)) for name, value in lets.items()]
         inner = self.rows()
         if outer:
-            binds = decode(outer, group * per_task + sym("outer_number"))
+            binds = decode_lets(outer, group * per_task + sym("outer_number"))
             inner = (For("outer_number", minimum(per_task, outers - group * per_task), (*binds, *inner)),)
         return (For("task", grid, (*head, *inner), "parallel", self.level),), grid
 
@@ -378,151 +285,21 @@ class ContractionLowering:
         if isinstance(known, int):
             most = min(most, known)
         assert isinstance(vectors, int)
+        micro = MicroKernel(
+            self.flat,
+            self.parts,
+            self.tile,
+            self.dtype,
+            self._b_outer(),
+            self.panels,
+            self.machine.registers.name,
+            self.machine.target.numerics.contraction == "fma",
+        )
         cases = tuple(
-            (Outline(f"{name}_{rows}x{vectors}", self._tile(rows, vectors, columns)),)
+            (Outline(f"{name}_{rows}x{vectors}", micro.body(rows, vectors, columns)),)
             for rows in range(1, most + 1)
         )
         return cases[0] if most == 1 else (Switch(sym("size") - 1, cases),)
-
-    # ------------------------------------------------------------------------------------------ register tile
-    def _tile(self, rows: int, vectors: int, columns: Index | None) -> Body:
-        dtype, lanes = self.dtype, self.tile.lanes
-        chains = self._chains(rows, vectors)
-        acc = Buffer("acc", dtype, (chains * rows, vectors, lanes), self.machine.registers.name)
-        i, v, lane = sym("i"), sym("v"), sym("l")
-        clear = self._each(chains * rows, vectors, Store("acc", (i, v, lane), Const(dtype, 0)))
-        loop = self._depth_loop(rows, vectors, chains)
-        out: list[Stmt] = [Alloc(acc), clear, *loop]
-        if chains > 1:
-            total: Value = Load(dtype, "acc", (i, v, lane))
-            for c in range(1, chains):
-                total = Binary(dtype, "add", total, Load(dtype, "acc", (i + c * rows, v, lane)))
-            out.append(self._each(rows, vectors, Store("acc", (i, v, lane), total)))
-        return (*out, *self._store(rows, vectors, columns))
-
-    def _each(self, rows: int, vectors: int, stmt: Stmt) -> Stmt:
-        """The statement for every element of a register tile: i, v, l."""
-        inner = For("l", self.tile.lanes, (stmt,), "vector")
-        return For("i", rows, (For("v", vectors, (inner,), "unroll"),), "unroll")
-
-    def _chains(self, rows: int, vectors: int) -> int:
-        """Independent sums over k that a small tile needs to keep the multipliers busy."""
-        depth = self.parts.k[-1].extent if self.parts.k else 1
-        if isinstance(depth, int) and depth < 16:
-            return 1
-        return max(1, min(4, self.tile.chains // (rows * vectors)))
-
-    def _depth_loop(self, rows: int, vectors: int, chains: int) -> Body:
-        """The loops over k around one step; with chains, the innermost one takes that many steps at a time."""
-        if not self.parts.k:
-            return self._step(rows, vectors, 0, {})
-        inner = self.parts.k[-1]
-        if chains == 1:
-            loop: Body = (For(inner.name, inner.extent, self._step(rows, vectors, 0, {})),)
-        else:
-            count = floordiv(inner.extent, chains)
-            many = [
-                s
-                for c in range(chains)
-                for s in self._step(rows, vectors, c * rows, {inner.name: sym("q") * chains + c})
-            ]
-            rest = self._step(rows, vectors, 0, {inner.name: count * chains + sym("q")})
-            loop = (For("q", count, tuple(many)), For("q", inner.extent - count * chains, rest))
-        for it in reversed(self.parts.k[:-1]):
-            loop = (For(it.name, it.extent, loop),)
-        return loop
-
-    def _a_at(self, i: Index, here: Mapping[str, Index]) -> Index:
-        rows: dict[str, Index] = {self.parts.m[-1].name: sym("row") + i} if self.parts.m else {}
-        offset = self.parts.a.index[0]
-        return offset if isinstance(offset, int) else substitute(offset, {**rows, **here})
-
-    def _b_at(self, v: Index, here: Mapping[str, Index]) -> Index:
-        """Offset of vector v of the panel's line for the current k."""
-        line: Index = 0
-        for it in self._b_outer():
-            line = line * it.extent + sym(it.name)
-        line = line * self.panels + sym("panel")
-        for it in self.parts.k:
-            line = line * it.extent + sym(it.name)
-        line = line if isinstance(line, int) else substitute(line, here)
-        return line * self.tile.width + v * self.tile.lanes
-
-    def _step(self, rows: int, vectors: int, chain: int, here: Mapping[str, Index]) -> Body:
-        """One k: the line of B, then for each row a broadcast of A and one multiply-add per vector.
-
-        `chain`: first accumulator row; `here`: where k is, if not at its loop variable.
-        """
-        if self.tile.intrinsics is not None:
-            return self._tensorized(rows, vectors, chain, here, self.tile.intrinsics)
-        dtype = self.dtype
-        i, v, lane = sym("i"), sym("v"), sym("l")
-        a, b = self.parts.a, self.parts.b
-        left: Value = Load(a.dtype, a.buffer, (self._a_at(i, here),))
-        right: Value = Load(b.dtype, "b", (self._b_at(v, here) + lane,))
-        left = left if a.dtype == dtype else Cast(dtype, left)
-        right = right if b.dtype == dtype else Cast(dtype, right)
-        old = Load(dtype, "acc", (i + chain, v, lane))
-        fused = dtype in ("f32", "f64") and self.machine.target.numerics.contraction == "fma"
-        new: Value = (
-            Ternary(dtype, "fma", left, right, old)
-            if fused
-            else Binary(dtype, "add", old, Binary(dtype, "mul", left, right))
-        )
-        return (self._each(rows, vectors, Store("acc", (i + chain, v, lane), new)),)
-
-    def _tensorized(
-        self, rows: int, vectors: int, chain: int, here: Mapping[str, Index], names: Names
-    ) -> Body:
-        """The same in the target's own intrinsics."""
-        dtype, lanes, place = self.dtype, self.tile.lanes, self.machine.registers.name
-        i, v = sym("i"), sym("v")
-        line, spread = (
-            Buffer("line", dtype, (vectors, lanes), place),
-            Buffer("spread", dtype, (lanes,), place),
-        )
-        load = Intrin(names.load, (("dst", View("line", (v, 0))), ("src", View("b", (self._b_at(v, here),)))))
-        source = View(self.parts.a.buffer, (self._a_at(i, here),))
-        broadcast = Intrin(names.broadcast, (("dst", View("spread", (0,))), ("src", source)))
-        operands = (
-            ("acc", View("acc", (i + chain, v, 0))),
-            ("a", View("spread", (0,))),
-            ("b", View("line", (v, 0))),
-        )
-        multiply = For("v", vectors, (Intrin(names.multiply, operands),), "unroll")
-        return (
-            Alloc(line),
-            For("v", vectors, (load,), "unroll"),
-            For("i", rows, (Alloc(spread), broadcast, multiply), "unroll"),
-        )
-
-    def _store(self, rows: int, vectors: int, columns: Index | None) -> Body:
-        lanes, dtype = self.tile.lanes, self.dtype
-        i, v, lane = sym("i"), sym("v"), sym("l")
-        column = sym("panel") * self.tile.width + v * lanes + lane
-        here: dict[str, Index] = {self.parts.n[-1].name: column}
-        if self.parts.m:
-            here[self.parts.m[-1].name] = sym("row") + i
-        rewriter = Rewriter(index=lambda x: x if isinstance(x, int) else substitute(x, here))
-        total: Value = Load(dtype, "acc", (i, v, lane))
-        if self.flat.finish is not None:
-            moved = rewriter(self.flat.finish)
-            whole = total
-            total = Rewriter(value=lambda x: whole if isinstance(x, Ref) and x.name == "acc" else None)(moved)
-        store = Store("o0", (rewriter.index(self.flat.offset),), total)
-        lets = tuple(Let(x.name, rewriter(x.value)) for x in self.flat.lets)
-        if columns is None:
-            body: Body = (For("l", lanes, (*lets, store), "vector"),)
-            return (For("i", rows, (For("v", vectors, body, "unroll"),), "unroll"),)
-        out: list[Stmt] = []
-        for number in range(vectors):
-            left = columns - number * lanes
-            active = min(left, lanes) if isinstance(left, int) else maximum(0, minimum(left, lanes))
-            fixed = Rewriter(index=lambda x, n=number: x if isinstance(x, int) else substitute(x, {"v": n}))  # type: ignore[misc]
-            inner: list[Stmt] = [Let(x.name, fixed(x.value)) for x in lets]
-            inner.append(Store("o0", tuple(fixed.index(x) for x in store.index), fixed(store.value)))
-            out.append(For("l", lanes, tuple(inner), "vector", active=None if active == lanes else active))
-        return (For("i", rows, tuple(out), "unroll"),)
 
     # ---------------------------------------------------------------------------------------------- kernel
     def _kernel(self, body: Body, b_name: str, packed: bool) -> tuple[LoopKernel, tuple[str, ...]]:
@@ -543,13 +320,3 @@ class ContractionLowering:
         pairs.insert(0, (b, b_name if packed else f"{self.kernel.name}.packed"))
         loop = LoopKernel(self.kernel.name, tuple(p for p, _ in pairs), (), body, self.namer.outputs)
         return replace(loop, dims=dims_of(loop)), tuple(name for _, name in pairs)
-
-
-def decode(iters: Sequence[Iter], number: Index) -> list[Stmt]:
-    out: list[Stmt] = []
-    rest = number
-    for position, it in enumerate(iters):
-        below = product(i.extent for i in iters[position + 1 :])
-        out.append(Let(it.name, FromIndex("i64", rest if below == 1 else floordiv(rest, below))))
-        rest = mod(rest, below) if below != 1 else 0
-    return out

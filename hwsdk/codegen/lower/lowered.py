@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel
 from hwsdk.codegen.inline import linear
-from hwsdk.codegen.iters import iter_ranges, mergeable
+from hwsdk.codegen.iters import decode_lets, iter_ranges, mergeable
 from hwsdk.codegen.loop_ir import (
     Binary,
     Body,
@@ -318,29 +318,13 @@ class Tasks:
         """parallel t: for r in the task's rows: bind the iters; inner."""
         task, row = namer.fresh("task"), namer.fresh("row")
         start = sym(task) * self.per_task
-        where = start + sym(row)
-        binds: list[Stmt] = []
-        rest: Index = where
-        names = list(self.iters)
-        for position, it in enumerate(names):
-            below = product(i.extent for i in names[position + 1 :])
-            value = rest if below == 1 else floordiv(rest, below)
-            binds.append(Let(it.name, FromIndex("i64", value)))
-            rest = mod(rest, below) if below != 1 else 0
-        if not names:
+        if not self.iters:
             return (For(task, 1, inner, "parallel", level),)
         if self.per_task == 1:
-            binds = [Let(b.name, _at(b.value, row)) for b in binds if isinstance(b, Let)]
-            return (For(task, self.grid, (*binds, *inner), "parallel", level),)
+            return (For(task, self.grid, (*decode_lets(self.iters, sym(task)), *inner), "parallel", level),)
+        binds = decode_lets(self.iters, start + sym(row))
         count = minimum(self.per_task, self.rows - start)
         return (For(task, self.grid, (For(row, count, (*binds, *inner)),), "parallel", level),)
-
-
-def _at(value: Value, row: str) -> Value:
-    assert isinstance(value, FromIndex)
-    return FromIndex(
-        "i64", value.index if isinstance(value.index, int) else substitute(value.index, {row: 0})
-    )
 
 
 def rows_per_task(row_cost: Index, least: int) -> Index:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.loop_ir import Index
 from hwsdk.codegen.lower.attention import AttentionLowering
-from hwsdk.codegen.lower.contraction import ContractionLowering, Names, RegisterTile
+from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.library import lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.map import lower_map
+from hwsdk.codegen.lower.microkernel import Names, RegisterTile
 from hwsdk.codegen.lower.row import lower_row
 from hwsdk.codegen.lower.window import lower_window
 from hwsdk.codegen.planner import Abilities, Contraction, Family, family, plan

@@ -28,7 +28,7 @@ from hwsdk.codegen.loop_ir import (
     Value,
     View,
 )
-from hwsdk.codegen.lower.contraction import Operands, take_apart
+from hwsdk.codegen.lower.operands import Operands, take_apart
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
     Lowered,
