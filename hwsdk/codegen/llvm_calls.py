@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hwsdk.codegen.llvm_poly import Leaf, as_int, constant, lane_dependent, single
 from hwsdk.codegen.llvm_scan import buffer_indices, free_in, natural
 from hwsdk.codegen.llvm_state import Place, State, Val
-from hwsdk.codegen.llvm_text import Function
+from hwsdk.codegen.llvm_text import Function, symbol
 from hwsdk.codegen.llvm_types import cell_type, value_type, vector
 from hwsdk.codegen.loop_ir import Intrin, Outline, Sync, Value, View
 from hwsdk.graph.dims import free_symbols
@@ -103,7 +103,7 @@ class _Call:
             name = f"{module.kernel.name}.{self.stmt.name}" + (f".{same}" if same else "")
             module.outlined[key] = name
             module.texts.append(self._function(name))
-        self.outer.s.f.do(f"call fastcc void @{name}({', '.join(self.args)})")
+        self.outer.s.f.do(f"call fastcc void {symbol(name)}({', '.join(self.args)})")
 
     def _function(self, name: str) -> str:
         outer = self.outer

@@ -15,7 +15,7 @@ from hwsdk.codegen.llvm_cells import Cells
 from hwsdk.codegen.llvm_index import Indexer
 from hwsdk.codegen.llvm_ops import Ops
 from hwsdk.codegen.llvm_poly import Leaf, Poly, add, as_int, multiply
-from hwsdk.codegen.llvm_text import Function
+from hwsdk.codegen.llvm_text import Function, symbol
 from hwsdk.codegen.llvm_types import splat_text, value_type, vector
 from hwsdk.codegen.loop_ir import Buffer, LoopKernel, Value
 from hwsdk.dtypes import dtype
@@ -67,7 +67,7 @@ class Module:
     def zero_name(self) -> str:
         """Memory that reads as zeros: what a load reads when its condition is false."""
         self.zeros = True
-        return f"@{self.kernel.name}.zeros"
+        return symbol(f"{self.kernel.name}.zeros")
 
 
 ZERO_BYTES = 512

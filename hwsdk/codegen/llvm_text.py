@@ -13,6 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 _NAME = re.compile(r"%[\w.$-]+")
+_PLAIN = re.compile(r"[A-Za-z_.$-][\w.$-]*", re.ASCII)
+
+
+def symbol(name: str) -> str:
+    """A global name as text; one that is no plain word is quoted, byte by byte where it must be."""
+    if _PLAIN.fullmatch(name):
+        return f"@{name}"
+    quoted = "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in name.encode())
+    return f'@"{quoted}"'
 
 
 @dataclass
@@ -155,7 +164,7 @@ class Function:
     # -------------------------------------------------------------------------------------------------------- text
     def text(self) -> str:
         params = ", ".join(f"{t} {n}" for t, n in self.params)
-        out = [f"define {self.linkage} void @{self.name}({params}) {self.attributes} {{".replace("  ", " ")]
+        out = [f"define {self.linkage} void {symbol(self.name)}({params}) {self.attributes} {{".replace("  ", " ")]
         for block in self.blocks:
             out.append(f"{block.label}:")
             if block is self.entry:

@@ -506,3 +506,9 @@ def test_buffers_of_one_name_in_different_cases() -> None:
     for which in range(3):
         agree(k_, {"x": f32(16), "y": f32(16)}, {"n": which})
     assert "alloca" not in emit_kernel(k_, host_target())
+
+
+def test_names_that_are_no_words() -> None:
+    inner = (loop("j", n, st("y", j, ld("x", j, where=b("lt", ix(j), ix(3))))),)
+    made = LoopKernel('a "b"/c', (X, Y), ("n",), (Outline("part 1", inner),), ("y",))
+    agree(made, {"x": f32(5), "y": f32(5)}, {"n": 5})
