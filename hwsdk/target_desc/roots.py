@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 
 from hwsdk.errors import DescriptionError, TargetError, nearest
@@ -33,6 +33,8 @@ class Entry:
 
 def find_roots() -> tuple[Path, ...]:
     """Folders with descriptions, the most specific first."""
+    from importlib import metadata  # imported here: a path or an exact file needs no packages
+
     roots: list[Path] = [Path(p) for p in os.environ.get(VARIABLE, "").split(os.pathsep) if p]
     for point in metadata.entry_points(group=PACKAGE):
         roots += _package_folders(point.value.partition(":")[0])
