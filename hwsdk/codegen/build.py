@@ -8,11 +8,12 @@ that accesses are affine whenever the model's shapes allow it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
-from hwsdk.codegen.fusion import Region, reduced_axes, squeeze
-from hwsdk.codegen.inline import ELEMENTWISE, INDEX_OPS, Inliner
+from hwsdk.codegen.build_rows import RowBuilder
+from hwsdk.codegen.fusion import Region
+from hwsdk.codegen.inline import Inliner
 from hwsdk.codegen.iters import split_kernel
 from hwsdk.codegen.loop_ir import Binary, Cast, Const, Index, Let, Load, Ref, Select, Value
 from hwsdk.codegen.neutral import neutral
@@ -20,29 +21,6 @@ from hwsdk.codegen.rewrite import Rewriter, block_values, loads
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import Range, Ranges, sym
 from hwsdk.graph.graph import Graph, Node
-
-TRANSCENDENTAL = frozenset(
-    (
-        *(
-            "exp",
-            "exp2",
-            "expm1",
-            "log",
-            "log2",
-            "log1p",
-            "pow",
-            "erf",
-            "sin",
-            "cos",
-            "tan",
-            "sinh",
-            "cosh",
-            "tanh",
-        ),
-        *("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2"),
-    )
-)
-TEMPORARY_COST = 4  # scalar operations and loads above which a row value is kept instead of computed again
 
 
 @dataclass(frozen=True)
@@ -54,7 +32,7 @@ class Demand(Exception):
 
 def build_kernel(graph: Graph, region: Region, memory: frozenset[str], name: str, ranges: Ranges) -> Kernel:
     """The kernel of one region.  Raises Demand when an operand must be in memory first."""
-    builder = _Builder(graph, region, memory, name, dict(ranges))
+    builder = RegionBuilder(graph, region, memory, name, dict(ranges))
     return split_kernel(builder.build(), builder.ranges)
 
 
@@ -67,7 +45,9 @@ def space(
 
 
 @dataclass
-class _Builder:
+class RegionBuilder:
+    """What the builders of all region kinds share: inliners over the graph, and the kernel around finished blocks."""
+
     graph: Graph
     region: Region
     memory: frozenset[str]
@@ -76,7 +56,7 @@ class _Builder:
     _lets: list[Let] = field(default_factory=list)  # of the operands of an anchor
 
     def build(self) -> Kernel:
-        anchor = self._node(self.region.anchor)
+        anchor = self.node(self.region.anchor)
         match self.region.kind:
             case "map" if anchor.op == "concat":
                 blocks = self._concat(anchor)
@@ -85,18 +65,18 @@ class _Builder:
             case "map":
                 blocks = [self._map(out) for out in anchor.outputs]
             case "row":
-                return self._row(anchor)
+                return RowBuilder(self).kernel(anchor)
             case "library":
                 return self._library(anchor)
             case _:
                 blocks = [self._anchored(anchor)]
-        return self._kernel(blocks)
+        return self.kernel(blocks)
 
     # ----------------------------------------------------------------------------------------------- pieces
-    def _node(self, name: str) -> Node:
+    def node(self, name: str) -> Node:
         return next(n for n in self.graph.nodes if n.name == name)
 
-    def _inliner(self, leaves: Iterable[str], iters: Iterable[Iter]) -> Inliner:
+    def inliner(self, leaves: Iterable[str], iters: Iterable[Iter]) -> Inliner:
         for i in iters:
             self.ranges[i.name] = (0, i.extent - 1)
         known = frozenset(leaves)
@@ -106,7 +86,7 @@ class _Builder:
         info = self.graph.values[name]
         return Tensor(name, info.dtype, info.shape)
 
-    def _kernel(self, blocks: Sequence[Block], temps: Iterable[str] = ()) -> Kernel:
+    def kernel(self, blocks: Sequence[Block], temps: Iterable[str] = ()) -> Kernel:
         written = {b.output for b in blocks}
         kept = set(temps)
         read: dict[str, None] = {}
@@ -127,7 +107,7 @@ class _Builder:
     # -------------------------------------------------------------------------------------------------- map
     def _map(self, out: str) -> Block:
         iters, index = space(self.graph.values[out].shape, "i")
-        inliner = self._inliner(self.memory - {out}, iters)
+        inliner = self.inliner(self.memory - {out}, iters)
         value = inliner.element(out, index)
         return Block(out, iters, out, index, value, tuple(inliner.lets))
 
@@ -139,7 +119,7 @@ class _Builder:
         for position, source in enumerate(node.inputs):
             shape = self.graph.values[source].shape
             iters, index = space(shape, "i")
-            inliner = self._inliner(self.memory, iters)
+            inliner = self.inliner(self.memory, iters)
             target = tuple(i + offset if a == axis else i for a, i in enumerate(index))
             blocks.append(
                 Block(
@@ -172,21 +152,21 @@ class _Builder:
                 starts = [low[a] if a < axis else start if a == axis else 0 for a in range(len(shape))]
                 blocks.append(self._margin(f"{out}.margin{len(blocks)}", out, extents, starts, value))
         iters, index = space(shape, "i")
-        inliner = self._inliner(self.memory - {out}, iters)
+        inliner = self.inliner(self.memory - {out}, iters)
         at = tuple(i + s for i, s in zip(index, low, strict=True))
         blocks.append(Block(out, iters, out, at, inliner.element(source, index), tuple(inliner.lets)))
         return blocks
 
     def _margin(self, name: str, out: str, extents: list[Index], starts: list[Index], value: Value) -> Block:
         iters, index = space(extents, "i")
-        self._inliner((), iters)
+        self.inliner((), iters)
         return Block(name, iters, out, tuple(i + s for i, s in zip(index, starts, strict=True)), value)
 
     # ------------------------------------------------------------------------ contraction, window: one anchor
     def _anchored(self, anchor: Node) -> Block:
         core, result = anchor.outputs[0], self.region.outputs[0]
         iters, index = space(self.graph.values[result].shape, "i")
-        inliner = self._inliner((self.memory | {core}) - ({result} if result != core else set()), iters)
+        inliner = self.inliner((self.memory | {core}) - ({result} if result != core else set()), iters)
         finish = (
             inliner.element(result, index)
             if result != core
@@ -227,7 +207,7 @@ class _Builder:
 
     def _operand(self, name: str, index: tuple[Index, ...], iters: Iterable[Iter], pure: bool) -> Value:
         """An element of an operand; `pure` operands must be a plain load, else they are demanded in memory."""
-        inliner = self._inliner(self.memory, iters)
+        inliner = self.inliner(self.memory, iters)
         inliner.prefix = f"h{len(self._lets)}_"
         value = inliner.element(name, index)
         if pure and (not isinstance(value, Load) or inliner.lets):
@@ -289,7 +269,7 @@ class _Builder:
         if per_group != 1:
             reduce.append(Iter("k0", per_group, "reduce"))
             channel = sym("k0")
-        inliner = self._inliner(self.memory, (*iters, *reduce))
+        inliner = self.inliner(self.memory, (*iters, *reduce))
         inliner.prefix = "h"
         index: list[Index] = [at[0]]
         guard: Value | None = None
@@ -337,7 +317,7 @@ class _Builder:
         shape = self.graph.values[source].shape
         window = node.attrs["window"]
         reduce = tuple(Iter(f"t{a}", e, "reduce") for a, e in enumerate(window) if e != 1)
-        inliner = self._inliner(self.memory, (*iters, *reduce))
+        inliner = self.inliner(self.memory, (*iters, *reduce))
         inliner.prefix = "h"
         index: list[Index] = []
         guard: Value | None = None
@@ -359,123 +339,6 @@ class _Builder:
             outside = Const(accumulator, neutral(node.attrs["kind"], accumulator))
             value = Select(accumulator, guard, value, outside)
         return reduce, value, node.attrs["kind"], accumulator
-
-    # -------------------------------------------------------------------------------------------------- rows
-    def _row(self, anchor: Node) -> Kernel:
-        full = self.graph.values[anchor.inputs[0]].shape
-        axes = reduced_axes(self.graph, anchor)
-        roots = self._row_roots(full, axes)
-        blocks = [self._row_block(r, full, axes, roots) for r in roots]
-        return self._kernel(blocks, set(roots) - set(self.region.outputs))
-
-    def _row_roots(self, full: tuple[Index, ...], axes: tuple[int, ...]) -> list[str]:
-        """Values that get a block of their own, in order: reductions, statistics that are broadcast, outputs,
-        and row-long values that several blocks would compute at a cost.
-        """
-        members = [self._node(n) for n in self.region.nodes]
-        order = {o: i for i, n in enumerate(self.graph.nodes) for o in n.outputs}
-        roots = {o for m in members if m.op == "reduce" for o in m.outputs} | set(self.region.outputs)
-        size = squeeze(full)
-        for m in members:
-            source = m.inputs[0]
-            grows = m.op in INDEX_OPS and squeeze(self.graph.values[m.outputs[0]].shape) == size
-            if grows and squeeze(self.graph.values[source].shape) != size and source not in self.memory:
-                producer = self.graph.producer(source)
-                while (
-                    producer is not None and producer.op in INDEX_OPS and producer.name in self.region.nodes
-                ):
-                    source = producer.inputs[0]
-                    producer = self.graph.producer(source)
-                if producer is not None and producer.name in self.region.nodes:
-                    roots.add(source)
-        while True:
-            counts: dict[str, int] = {}
-            for root in roots:
-                for value in self._computed_in(root, roots):
-                    counts[value] = counts.get(value, 0) + 1
-            shared = [
-                v
-                for v, c in counts.items()
-                if c > 1
-                and v not in roots
-                and squeeze(self.graph.values[v].shape) == size
-                and self._cost(v, roots) > TEMPORARY_COST
-                and self._is_arithmetic(v)
-            ]
-            if not shared:
-                return sorted(roots, key=lambda v: order[v])
-            roots.add(max(shared, key=lambda v: order[v]))
-
-    def _is_arithmetic(self, value: str) -> bool:
-        producer = self.graph.producer(value)
-        return producer is not None and producer.op in ELEMENTWISE
-
-    def _computed_in(self, root: str, roots: set[str]) -> set[str]:
-        """Values that the block of `root` computes on the way."""
-        seen: set[str] = set()
-        producer = self.graph.producer(root)
-        stack = list(producer.inputs) if producer else []
-        while stack:
-            v = stack.pop()
-            node = self.graph.producer(v)
-            if v in seen or v in roots or v in self.memory or node is None:
-                continue
-            seen.add(v)
-            stack.extend(node.inputs)
-        return seen
-
-    def _cost(self, value: str, roots: set[str]) -> int:
-        total = 0
-        for v in {value} | self._computed_in(value, roots):
-            node = self.graph.producer(v)
-            assert node is not None
-            if node.op in ELEMENTWISE:
-                total += 10 if node.op in TRANSCENDENTAL else 3 if node.op in ("div", "sqrt", "rsqrt") else 1
-            total += sum(i in self.memory and i not in self.graph.constants for i in node.inputs)
-        return total
-
-    def _row_block(
-        self, root: str, full: tuple[Index, ...], axes: tuple[int, ...], roots: list[str]
-    ) -> Block:
-        node = self.graph.producer(root)
-        assert node is not None
-        rows = [Iter(f"p{a}", e) for a, e in enumerate(full) if e != 1 and a not in axes]
-        inner = [Iter(f"r{a}", full[a]) for a in axes]
-        at = {it.name[1:]: sym(it.name) for it in (*rows, *inner)}
-        leaves = (self.memory | set(roots)) - {root}
-        if node.op == "reduce":
-            reduce = tuple(replace(i, kind="reduce") for i in inner)
-            index = tuple(at.get(str(a), 0) for a in range(len(full)))
-            inliner = self._inliner(leaves, (*rows, *inner))
-            value = inliner.element(node.inputs[0], index)
-            accumulator = "f32" if value.dtype in ("f16", "bf16") else value.dtype
-            out = self.graph.values[root]
-            finish = None if accumulator == out.dtype else Cast(out.dtype, Ref(accumulator, "acc"))
-            value = value if value.dtype == accumulator else Cast(accumulator, value)
-            where = self._row_index(out.shape, rows)
-            return Block(
-                root,
-                (*rows, *reduce),
-                root,
-                where,
-                value,
-                tuple(inliner.lets),
-                node.attrs["kind"],
-                accumulator,
-                finish,
-            )
-        shape = self.graph.values[root].shape
-        whole = squeeze(shape) == squeeze(full)
-        iters = [*rows, *inner] if whole else rows
-        index = self._row_index(shape, iters)
-        inliner = self._inliner(leaves, iters)
-        value = inliner.element(root, index)
-        return Block(root, tuple(iters), root, index, value, tuple(inliner.lets))
-
-    def _row_index(self, shape: tuple[Index, ...], iters: Sequence[Iter]) -> tuple[Index, ...]:
-        """The iters in order, one for each real dim of the shape."""
-        rest = iter(iters)
-        return tuple(0 if e == 1 else sym(next(rest).name) for e in shape)
 
     # ----------------------------------------------------------------------------------------------- library
     def _library(self, node: Node) -> Kernel:
