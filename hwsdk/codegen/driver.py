@@ -17,10 +17,12 @@ from hwsdk.codegen.loop_ir import Index, LoopKernel
 from hwsdk.codegen.lower.attention import attention_kernels
 from hwsdk.codegen.lower.lowered import Lowered
 from hwsdk.codegen.lower.simd import SimdLowering
+from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.lowering import StagedLowering
 from hwsdk.codegen.prepare import prepare
 from hwsdk.codegen.reserve import reserve, restore
-from hwsdk.errors import PlanError
+from hwsdk.dtypes import dtype
+from hwsdk.errors import PlanError, UnsupportedError, nearest
 from hwsdk.graph.dims import Range
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Target
@@ -60,6 +62,7 @@ def compile_graph(
 ) -> Compilation:
     """All stages up to text.  Raises UnsupportedError, PlanError or CodegenError."""
     options = options or Options()
+    check_precision(target, options.precision)
     graph = optimise(graph, explicit_windows=target.codegen.model != "simd")
     inner = reserve(graph)
     cut, kernels = build_kernels(inner)
@@ -71,6 +74,20 @@ def compile_graph(
     assembled = assemble(inner, lowered, extra, workspace)
     assembled = replace(assembled, program=restore(assembled.program))
     return Compilation(graph, target, cut, kernels, lowered, assembled, ir)
+
+
+def check_precision(target: Target, precision: str | None) -> None:
+    """UnsupportedError if matrix products cannot be computed in that dtype on this target."""
+    if precision is None:
+        return
+    dtype(precision)
+    found = {"f32"} if target.native("f32") else set()
+    if target.codegen.model != "simd":  # a SIMD core takes the model's own dtype, others convert on the way
+        found |= {m.dtypes[0] for m in Chip.of(target).matrices}
+    if precision not in found:
+        raise UnsupportedError(
+            f"target {target.name} has no matrix product of {precision}{nearest(precision, found)}"
+        )
 
 
 def optimise(graph: Graph, explicit_windows: bool = False) -> Graph:
