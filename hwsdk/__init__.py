@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from hwsdk.api import compile, load, set_num_threads
     from hwsdk.errors import HwsdkError
     from hwsdk.frontends import builder
-    from hwsdk.target_desc import list_targets, load_target
+    from hwsdk.intrinsics import load_target
+    from hwsdk.target_desc import list_targets
 
 __version__ = "0.1.0"
 
@@ -40,7 +41,7 @@ _HOMES = {
     "compile": "hwsdk.api",
     "list_targets": "hwsdk.target_desc",
     "load": "hwsdk.api",
-    "load_target": "hwsdk.target_desc",
+    "load_target": "hwsdk.intrinsics",
     "set_num_threads": "hwsdk.api",
 }
 

@@ -66,7 +66,7 @@ def _best_of(family: str | None) -> object:
 
 def host_target() -> Target:
     """The target of this machine's processor; TargetError when there is none or more than one."""
-    from hwsdk.target_desc import load_target
+    from hwsdk.intrinsics import load_target
 
     fitting = [v for v in verdicts() if v.best and v.processor]
     if len(fitting) == 1:
@@ -83,6 +83,6 @@ def host_target() -> Target:
 
 def target_or_host(name: str | None) -> Target:
     """The target that `--target` names, or this machine's."""
-    from hwsdk.target_desc import load_target
+    from hwsdk.intrinsics import load_target
 
     return load_target(name) if name else host_target()

@@ -55,6 +55,7 @@ from hwsdk.graph.dims import (
     floordiv,
     free_symbols,
     lt,
+    maximum,
     minimum,
     mod,
     product,
@@ -302,7 +303,7 @@ class StagedContraction:
             ceildiv(self._padded(self.rows, roles.m), tm),
             ceildiv(self._padded(self.columns, roles.n), tn),
         )
-        self.deep = ceildiv(self._padded(self.depth, roles.k), tk)
+        self.deep = maximum(1, ceildiv(self._padded(self.depth, roles.k), tk))  # an empty sum is zero, too
         tiles = outers * counts[0] * counts[1]
         self.counts = counts
         per_task = 16
