@@ -84,6 +84,16 @@ def _bind_arguments(emitter: Emitter, kernel: LoopKernel, layout: Layout) -> Non
         emitter.workspace = state.f.op(f"getelementptr i8, ptr {base}, i64 {mine}")
 
 
+def vector_bytes(target: Target) -> int:
+    """Width of the vector registers: of the kinds of registers, the one that there are most of."""
+    found = [
+        (m.count or 0, m.width_bytes)
+        for m in target.memories
+        if m.kind == "registers" and isinstance(m.width_bytes, int)
+    ]
+    return max(found, default=(0, 16))[1]
+
+
 class Emitter:
     """Statements of one function."""
 
@@ -93,8 +103,7 @@ class Emitter:
         self.indexed = indexed
         self.workspace = workspace
         self.memory = Memory(state)
-        widest = [m.width_bytes for m in state.target.memories if m.kind == "registers"]
-        self.values = Values(state, self.memory, max([w for w in widest if isinstance(w, int)], default=16))
+        self.values = Values(state, self.memory, vector_bytes(state.target))
         self.parallel = parallel_loop(state.module.kernel)
 
     def body(self, body: Body) -> None:

@@ -13,8 +13,7 @@ from math import gcd
 from hwsdk.codegen.llvm_casts import suffix
 from hwsdk.codegen.llvm_poly import Poly, add, as_int, constant, key_of, lane_dependent, multiply
 from hwsdk.codegen.llvm_state import ZERO_BYTES, Place, State, Val
-from hwsdk.codegen.llvm_types import NARROW, cell_type, splat_text, stored_type, value_type, vector
-from hwsdk.dtypes import dtype
+from hwsdk.codegen.llvm_types import NARROW, cell_type, stored_type, value_type, vector
 
 
 class Memory:
@@ -345,11 +344,3 @@ def vector_zero(element: str, lanes: int) -> str:
     if lanes:
         return "zeroinitializer"
     return {"i1": "false", "float": "0.0", "double": "0.0"}.get(element, "0")
-
-
-def register_align(place: Place) -> int:
-    """Alignment of the stack copy of a buffer."""
-    return max(place.buffer.align_bytes, dtype(place.buffer.dtype).size_bytes, 64)
-
-
-__all__ = ["Memory", "register_align", "splat_text", "vector_zero"]

@@ -129,11 +129,6 @@ for _name, _instruction in _CALLS.items():
 _rule("fma", "f")(_call("fma"))
 
 
-@_rule("floor ceil round trunc", "iu")
-def _identity(u: _Use, x: str) -> str:
-    return x
-
-
 @_rule("fma", "iu")
 def _integer_fma(u: _Use, x: str, y: str, z: str) -> str:
     return u.op("add", u.op("mul", x, y), z)
@@ -234,11 +229,6 @@ def _not(u: _Use, x: str) -> str:
     return u.op("xor", x, splat_text("true", "i1", u.lanes))
 
 
-@_rule("not", "iu")
-def _not_integer(u: _Use, x: str) -> str:
-    return u.compare("eq", x, u.const(0))
-
-
 # ---------------------------------------------------------------------------------------------------------- extremes
 @_rule("max min", "f")
 def _float_extreme(u: _Use, x: str, y: str) -> str:
@@ -257,11 +247,6 @@ def _integer_extreme(u: _Use, x: str, y: str) -> str:
 @_rule("max min", "b")
 def _bool_extreme(u: _Use, x: str, y: str) -> str:
     return u.op("or" if u.name == "max" else "and", x, y)
-
-
-@_rule("add mul", "b")
-def _bool_arithmetic(u: _Use, x: str, y: str) -> str:
-    return u.op("or" if u.name == "add" else "and", x, y)
 
 
 # ------------------------------------------------------------------------------------------------------- comparisons
@@ -287,8 +272,3 @@ def _isnan(u: _Use, x: str) -> str:
 @_rule("isinf", "f")
 def _isinf(u: _Use, x: str) -> str:
     return u.compare("oeq", u.call("fabs", x), u.const(float("inf")))
-
-
-@_rule("isnan isinf", "iub")
-def _never(u: _Use, x: str) -> str:
-    return splat_text("false", "i1", u.lanes)

@@ -219,6 +219,3 @@ def _pool_of(process: int) -> WorkerPool:
 def shared_pool() -> WorkerPool:
     """The workers of this process (a forked child gets its own)."""
     return _pool_of(os.getpid())
-
-
-__all__ = ["Failure", "Job", "Result", "Worker", "WorkerPool", "shared_pool"]

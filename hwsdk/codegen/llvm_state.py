@@ -6,7 +6,7 @@ frozen data.  Lanes are a property of the current position (inside a `vector` lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -183,9 +183,6 @@ class State:
                 else:
                     self.memo[key] = entry
             self.index.names, self.index.facts, self.places, self.lets = names, facts, places, lets
-
-
-Emit = Callable[[Value], Val]
 
 
 def _add_product(total: Poly, a: Poly, b: Poly) -> Poly:

@@ -164,7 +164,11 @@ class Function:
     # -------------------------------------------------------------------------------------------------------- text
     def text(self) -> str:
         params = ", ".join(f"{t} {n}" for t, n in self.params)
-        out = [f"define {self.linkage} void {symbol(self.name)}({params}) {self.attributes} {{".replace("  ", " ")]
+        out = [
+            f"define {self.linkage} void {symbol(self.name)}({params}) {self.attributes} {{".replace(
+                "  ", " "
+            )
+        ]
         for block in self.blocks:
             out.append(f"{block.label}:")
             if block is self.entry:

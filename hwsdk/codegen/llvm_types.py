@@ -80,7 +80,3 @@ def splat_text(scalar: str, element: str, lanes: int) -> str:
 def bits_of(element: str) -> int:
     """Bits of an LLVM element type."""
     return {"double": 64, "float": 32, "half": 16}.get(element) or int(element[1:])
-
-
-def int_type(bits: int, lanes: int = 0) -> str:
-    return vector(f"i{bits}", lanes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from hwsdk.codegen.llvm_memory import Memory, vector_zero
+from hwsdk.codegen.llvm_memory import Memory
 from hwsdk.codegen.llvm_ops import COMPARISONS
 from hwsdk.codegen.llvm_poly import Leaf, Poly, add, as_int, constant, lane_dependent, single
 from hwsdk.codegen.llvm_state import State, Val
@@ -34,7 +34,6 @@ from hwsdk.dtypes import DTYPES
 
 BOOL_RESULT = COMPARISONS | {"isnan", "isinf", "not"}
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
-Versions = tuple[tuple[str, int], ...]
 
 
 class Values:
@@ -323,6 +322,3 @@ def _neutral(op: str, dtype: str) -> str:
         least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "i" else (0, (1 << bits) - 1)
         return const_text(least if op == "max" else most, dtype)
     return const_text(op in ("prod", "all", "min"), dtype)
-
-
-__all__ = ["Values", "vector_zero"]
