@@ -114,7 +114,7 @@ class Accesses:
     # regions
     def locate(self, scope: Scope, var: BufferVar, index: Sequence[Index]) -> Region | None:
         """The region of an access, bounds checked; None where the index is not affine in the lanes."""
-        parts = [scope.split(i) for i in index]
+        parts = [scope.split(i) for i in var.full(tuple(index))]
         if any(p is None for p in parts):
             return None
         offset: list[str] = []

@@ -81,8 +81,13 @@ def _bytes(launch: Launch) -> tuple[Bytes, Bytes]:
     cached = launch.chip.cached if launch.chip is not None else frozenset()
     sizes = {c.name: c.size * c.itemsize for c in launch.params}
     homes = {b.name: b.place for b in launch.program.buffers}
+    registers = (
+        {m.name for m in launch.chip.memories.values() if m.kind == "registers"} if launch.chip else set()
+    )
     for (verb, name), size in by_buffer.items():
         home = homes[name]
+        if home in registers:
+            continue
         once = min(size, sizes.get(name, size)) if home in cached else size
         moved[verb, home] = moved.get((verb, home), 0) + once
     return accessed, moved
@@ -138,6 +143,9 @@ def _units(launch: Launch, chip: Chip) -> dict[str, UnitStats]:
                 uses[name] = uses.get(name, 0) + n * count
             for name, n in entry.ops.items():
                 operations[name] = operations.get(name, 0) + n * count
+            for (unit, name), n in entry.intrinsics.items():
+                names = intrinsics.setdefault(unit, {})
+                names[name] = names.get(name, 0) + n * count
             for name, cycles in entry.busy.items():
                 busy[name] = busy.get(name, 0.0) + cycles * count
     return {

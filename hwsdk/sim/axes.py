@@ -2,9 +2,9 @@
 nothing.
 
 A serial or unrolled loop may run in lockstep when its iterations are independent: its body holds only lets,
-stores and loops of the same kind; and whatever it stores to is touched in it only at one index, which differs
-between any two iterations.  Then no iteration can see what another did, and "statement by statement" equals
-"iteration by iteration".
+stores, allocs and loops of the same kind; and whatever it stores to is its own, or is touched in it only at
+one index, which differs between any two iterations.  Then no iteration can see what another did, and
+"statement by statement" equals "iteration by iteration".
 
 Design choice: this is only speed.  The proof is syntactic and gives up early; what it refuses is simply run
 as a loop.
@@ -13,9 +13,10 @@ as a loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hwsdk.codegen.loop_ir import (
+    Alloc,
     Body,
     For,
     Index,
@@ -65,6 +66,7 @@ class _Touched:
     loads: list[tuple[str, Access, bool]]  # buffer, index, inside a reduction
     bound: set[str]
     inner: dict[str, int | None]
+    private: set[str] = field(default_factory=set)  # buffers of an iteration's own
     ok: bool = True
 
 
@@ -76,9 +78,14 @@ def independent(loop: For, lockstep: Iterable[int]) -> bool:
     if not touched.ok or not touched.stores:
         return False
     for buffer, index, reduced in touched.loads:
-        if buffer in touched.stores and (reduced or touched.stores[buffer] != index):
+        if (
+            buffer in touched.stores
+            and buffer not in touched.private
+            and (reduced or touched.stores[buffer] != index)
+        ):
             return False
-    return all(_distinct(index, loop.var, touched) for index in touched.stores.values())
+    shared = [i for b, i in touched.stores.items() if b not in touched.private]
+    return all(_distinct(index, loop.var, touched) for index in shared)
 
 
 def _collect(body: Body, lockstep: frozenset[int], touched: _Touched) -> None:
@@ -88,8 +95,14 @@ def _collect(body: Body, lockstep: frozenset[int], touched: _Touched) -> None:
                 touched.ok &= name not in touched.bound  # one text of an index must mean one index
                 touched.bound.add(name)
                 touched.loads.extend(_loads(value))
+            case Alloc(buffer=b):
+                shape = frozenset().union(*(free_symbols(e) for e in (*b.shape, *(b.strides or ()))))
+                touched.ok &= shape.isdisjoint(touched.bound) and b.name not in touched.stores
+                touched.ok &= b.strides is None and all(b.name != name for name, _, _ in touched.loads)
+                touched.private.add(b.name)
             case Store(buffer=buffer, index=index, value=value, where=where):
-                touched.ok &= touched.stores.setdefault(buffer, index) == index
+                same = touched.stores.setdefault(buffer, index) == index
+                touched.ok &= same or buffer in touched.private
                 touched.loads.extend(_loads(value))
                 touched.loads.extend(_loads(where) if where is not None else ())
             case For() if id(stmt) in lockstep:

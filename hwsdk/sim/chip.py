@@ -83,6 +83,11 @@ class Chip:
         outer = [n for i, n in enumerate(names) if caches and i < caches[-1]]
         return frozenset(n for n in outer if self.memories[n].kind in ("dram", "cache"))
 
+    @cached_property
+    def reorders(self) -> bool:
+        """Do its cores reorder instructions, so that units overlap as data allows?"""
+        return self.target.codegen.model == "simd"
+
     def ratio(self, unit: Unit) -> float:
         """Worker cycles in one cycle of the unit."""
         return self.clock_ghz / unit.clock_ghz if unit.clock_ghz else 1.0

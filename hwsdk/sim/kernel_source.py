@@ -13,9 +13,11 @@ per iteration of the parallel loop, so what stands before that loop is private t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from hwsdk.codegen.loop_ir import (
     Alloc,
@@ -43,11 +45,13 @@ from hwsdk.errors import SimulationError
 from hwsdk.graph.dims import Expr
 from hwsdk.sim.access_source import Accesses
 from hwsdk.sim.axes import lockstep_loops, nesting
+from hwsdk.sim.chip import Chip
+from hwsdk.sim.expand import expand_kernel
 from hwsdk.sim.kernel_facts import Facts, touched_buffers
 from hwsdk.sim.plain_cost import Entry, PlainUnits, Tally
 from hwsdk.sim.source import NONE, Axis, BufferVar, Scope, Symbol, Writer
 from hwsdk.sim.value_source import Text, Values
-from hwsdk.target_desc.model import Target
+from hwsdk.target_desc.model import Unit
 
 BUDGET = 1 << 16  # lanes that one NumPy operation may work on
 _MAX_BLOCKS = 14  # Python allows 20 loops inside one another in one function
@@ -73,15 +77,30 @@ class Program:
     variables: dict[str, str]  # generated name -> name in the kernel, of dims, loops and integer lets
     yields: bool  # iterations meet at barriers
 
+    def busy_table(self, units: Mapping[str, Unit]) -> Any:
+        """Cycles of one instance of each unit for one count of each entry."""
+        if self._busy is None:
+            rows = [[e.busy.get(n, 0.0) / u.count for e in self.entries] for n, u in units.items()]
+            self._busy = np.array(rows).reshape(len(units), len(self.entries))
+        return self._busy
 
-def generate(kernel: LoopKernel, target: Target | None, check: bool) -> Program:
+    _busy: Any = None
+
+
+def generate(kernel: LoopKernel, chip: Chip | None, check: bool) -> Program:
     """The program of a verified kernel."""
-    return _Generator(kernel, target, check).run()
+    return _Generator(kernel, chip, check).run()
 
 
 class _Generator:
-    def __init__(self, kernel: LoopKernel, target: Target | None, check: bool) -> None:
-        self.kernel, self.target, self.check = kernel, target, check
+    def __init__(self, kernel: LoopKernel, chip: Chip | None, check: bool) -> None:
+        target = None if chip is None else chip.target
+        self.original, self.chip, self.check = kernel, chip, check
+        self.origins: dict[int, Intrin] = {}  # loops that stand for uses of intrinsics
+        self.expanded = 0  # how many of them we are in
+        if target is not None and target.codegen.model == "simd":
+            kernel, self.origins = expand_kernel(kernel, target)
+        self.kernel = kernel
         self.writer = Writer()
         self.accesses = Accesses(self.writer, check)
         self.constants: dict[str, Any] = {}
@@ -117,7 +136,7 @@ class _Generator:
                 self.tile(scope, loop)
             w.line(f"return {extent}, tile")
         return Program(
-            kernel,
+            self.original,
             self.check,
             "\n".join(w.lines) + "\n",
             w.marks,
@@ -175,17 +194,22 @@ class _Generator:
 
     def statement_list(self, body: Body, scope: Scope) -> None:
         """The statements of a body, in its own scope."""
-        tally = Tally(self.units, self.entries)
+        tally = self.tally()
         mine: list[BufferVar] = []
         for stmt in body:
             self.number(stmt)
-            tally.statement(self.lanes(scope))
+            if not self.expanded:
+                tally.statement(self.lanes(scope))
             if isinstance(stmt, Let | Store | Alloc):
                 self.plain(stmt, scope, tally, mine)
             else:
                 self.flush_clock(tally)
                 self.nest(stmt, scope, tally)
         self.finish(tally, mine)
+
+    def tally(self) -> Tally:
+        """For a body.  What is expanded from a use costs what the use costs, not what it is expanded to."""
+        return Tally(None if self.expanded else self.units, self.entries)
 
     def finish(self, tally: Tally, mine: Sequence[BufferVar]) -> None:
         self.flush_clock(tally)
@@ -199,7 +223,9 @@ class _Generator:
             self.writer.line(f"T[0] += {cycles}")
 
     def number(self, stmt: Stmt) -> None:
-        self.statements.append(stmt)
+        if self.expanded:
+            return
+        self.statements.append(self.origins.get(id(stmt), stmt))
         self.writer.statement = len(self.statements)
 
     def lanes(self, scope: Scope) -> tuple[Any, ...]:
@@ -263,7 +289,7 @@ class _Generator:
             tally.access("write", var.buffer, tuple((a, a.position in region.axes) for a in scope.axes))
             self.accesses.store(var, region, value.text)
             return
-        index, axes = self.values.indices(stmt.index)
+        index, axes = self.values.indices(var.full(stmt.index))
         axes |= value.axes | (mask.axes if mask is not None else NONE)
         lanes = tuple((a, a.position in axes) for a in scope.axes)
         counter = tally.masked("write", var.buffer, lanes, gathered=True)
@@ -276,8 +302,10 @@ class _Generator:
         w, number = self.writer, len(self.buffers)
         self.buffers.append(buffer)
         facts, name = self.facts, buffer.name
-        var = BufferVar(buffer, number, [], [])
-        var.shape = [
+        axes = [] if param else scope.axes
+        var = BufferVar(buffer, number, [], [], prefix=tuple(a.lane for a in axes))
+        var.shape = [int(a.count) if a.count.isdecimal() else a.count for a in axes]
+        var.shape += [
             self.constant_or_variable(scope, e, f"n{number}_{i}") for i, e in enumerate(buffer.shape)
         ]
         if buffer.strides is not None:
@@ -291,9 +319,8 @@ class _Generator:
         var.asynchronous = name in facts.asynchronous
         var.shared = param and facts.shared(name)
         var.read = name in facts.loaded
-        w.line(
-            f"{var.cell} = R.{f'bind({number}, {source}' if param else f'alloc({number}'}, {shape}, {strides})"
-        )
+        made = f"bind({number}, {source}" if param else f"alloc({number}, {len(axes)}"
+        w.line(f"{var.cell} = R.{made}, {shape}, {strides})")
         w.line(f"{var.flat} = {var.cell}.flat; {var.state} = {var.cell}.state")
         if var.shared:
             w.line(f"w{number} = {var.cell}.writers; r{number} = {var.cell}.readers")
@@ -325,22 +352,14 @@ class _Generator:
     # flow
     def nest(self, stmt: Stmt, scope: Scope, tally: Tally) -> None:
         match stmt:
+            case For() if id(stmt) in self.origins:
+                self.expansion(stmt, scope, tally)
             case For():
                 self.loop(stmt, scope)
-            case If(cond=cond, then=then, orelse=orelse):
-                self.values.start(scope, tally)
-                condition = self.values.value(cond)
-                with self.writer.nested(f"if {condition.text}:"):
-                    self.body(then, scope)
-                if orelse:
-                    with self.writer.nested("else:"):
-                        self.body(orelse, scope)
-            case Switch(index=index, cases=cases):
-                chosen = self.writer.temp(scope.index(index)[0], "i")
-                for i, case in enumerate(cases):
-                    with self.writer.nested(f"{'el' if i else ''}if {chosen} == {i}:"):
-                        self.body(case, scope)
-                self.writer.line(f"else: no_case({chosen}, {len(cases)})")
+            case If():
+                self.branch(stmt, scope, tally)
+            case Switch():
+                self.switch(stmt, scope)
             case Outline(body=body):
                 self.body(body, scope)
             case Intrin():
@@ -352,6 +371,31 @@ class _Generator:
                 self.writer.line(f"R.sync({len(self.statements)})")
             case _:
                 raise SimulationError(f"{type(stmt).__name__} is not a statement of LoopIR")
+
+    def branch(self, stmt: If, scope: Scope, tally: Tally) -> None:
+        self.values.start(scope, tally)
+        condition = self.values.value(stmt.cond)
+        with self.writer.nested(f"if {condition.text}:"):
+            self.body(stmt.then, scope)
+        if stmt.orelse:
+            with self.writer.nested("else:"):
+                self.body(stmt.orelse, scope)
+
+    def switch(self, stmt: Switch, scope: Scope) -> None:
+        chosen = self.writer.temp(scope.index(stmt.index)[0], "i")
+        for i, case in enumerate(stmt.cases):
+            with self.writer.nested(f"{'el' if i else ''}if {chosen} == {i}:"):
+                self.body(case, scope)
+        self.writer.line(f"else: no_case({chosen}, {len(stmt.cases)})")
+
+    def expansion(self, loop: For, scope: Scope, tally: Tally) -> None:
+        """A use of an intrinsic that runs as plain statements."""
+        name = self.origins[id(loop)].name
+        assert self.chip is not None
+        tally.use(self.chip.cost(name), name, self.chip.intrinsics[name].ops, self.lanes(scope))
+        self.expanded += 1
+        self.loop(loop, scope)
+        self.expanded -= 1
 
     def skip(self, body: Body) -> None:
         for stmt in walk(body):
@@ -431,15 +475,20 @@ class _Generator:
             self.lockstep_body(loop, inner, axis)
 
     def lockstep_body(self, loop: For, inner: Scope, axis: Axis) -> None:
-        place = self.writer.reserve()
+        place, lane_place = self.writer.reserve(), self.writer.reserve()
+        lane = replace(axis, base=None, array=self.writer.name("l"))
+        axis.lane = f"$lane{lane.array}"
         inner.axes.append(axis)
-        inner.symbols[loop.var] = Symbol(axis.array, frozenset((axis.position,)), axis)
+        along = frozenset((axis.position,))
+        inner.symbols[loop.var] = Symbol(axis.array, along, axis)
+        inner.symbols[axis.lane] = Symbol(lane.array, along, lane)
         self.statement_list(loop.body, inner)
+        behind = inner.rank - axis.position - 1
         if axis.used:
             base = "0" if axis.base is None else inner.symbols[axis.base].index
-            self.writer.fill(
-                place, f"{axis.array} = lanes({base}, {axis.count}, {inner.rank - axis.position - 1})"
-            )
+            self.writer.fill(place, f"{axis.array} = lanes({base}, {axis.count}, {behind})")
+        if lane.used:
+            self.writer.fill(lane_place, f"{lane.array} = lanes(0, {lane.count}, {behind})")
 
     def points(self, body: Body, scope: Scope) -> str:
         """Lanes of the largest nest of axes in a body, as text; their extents do not depend on what it

@@ -50,6 +50,7 @@ class Launch:
         )
         self.check = program.check
         self.counters = [0] * len(program.entries)
+        self.counts_before = np.zeros(len(program.entries))
         self.counted = Counted()
         self.iterations = 0
         self.params: list[Cell] = []
@@ -99,12 +100,16 @@ class Launch:
         known = self.initialised.get(name)
         return int(known is True or (known is None and name not in self.program.kernel.outputs))
 
-    def alloc(self, number: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cell:
-        """A buffer of the kernel: uninitialised."""
+    def alloc(self, number: int, copies: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cell:
+        """A buffer of the kernel: uninitialised.
+
+        The first `copies` dims are iterations that run in lockstep and have a copy each; one at a time
+        counts.
+        """
         buffer = self.program.buffers[number]
         if shape and min(shape) < 0:
             raise Fault(f"{buffer.name} has a negative extent: {list(shape)}")
-        size = self.capacity.bytes(buffer, shape, strides)
+        size = self.capacity.bytes(buffer, shape[copies:], strides[copies:])
         self.capacity.take(buffer.place, size, buffer.name)
         cell = self._new(number, shape, strides)
         self.sizes[id(cell)] = size
@@ -242,9 +247,20 @@ class Launch:
                     f" the first of them at statement {queue[0].statement}"
                 )
         timeline = self.timeline
-        self.counted.durations.append(self.clock[0] if timeline is None else timeline.finish())
+        end = self.clock[0] if timeline is None else timeline.finish()
+        self.counted.durations.append(max(end, self._plain_cycles()))
         for unit, busy in timeline.busy.items() if timeline is not None else ():
             self.counted.busy[unit] = self.counted.busy.get(unit, 0.0) + busy
+
+    def _plain_cycles(self) -> float:
+        """Of a core that reorders instructions: how long the busiest unit took for plain work since last
+        time."""
+        if self.chip is None or not self.chip.reorders:
+            return 0.0
+        counts = np.array(self.counters, np.float64)
+        busy = self.program.busy_table(self.chip.units) @ (counts - self.counts_before)
+        self.counts_before = counts
+        return float(busy.max(initial=0.0))
 
     def pause(self, number: int) -> None:
         """An iteration waits at a barrier; another goes on."""

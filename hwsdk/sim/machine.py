@@ -94,8 +94,8 @@ class Machine:
     ) -> None:
         verify_kernel(kernel, target)
         self.kernel, self.target, self.cost = kernel, target, cost
-        self.program: Program = generate(kernel, target, check)
         self.chip = None if target is None else Chip(target, kernel)
+        self.program: Program = generate(kernel, self.chip, check)
         self.uses = {} if self.chip is None else _uses(self.program, self.chip)
         self.file = f"<kernel {kernel.name}>"
         self.make = _compiled(self.program, self.file)

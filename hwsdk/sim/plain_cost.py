@@ -7,7 +7,8 @@ Rules, from the fields of the description:
                 transcendental function counts as many operations as its WEIGHT
     accesses    with a scalar unit a load or store costs the latency of its place; otherwise it takes one slot
                 of the load (store) unit per register; accesses to registers are free
-    together    what runs on one unit adds up; units overlap within a body, and the longest counts
+    together    what runs on one unit adds up; units overlap within a body, and the longest counts; in a core
+                that reorders instructions (codegen.model simd) units overlap over the whole iteration
 
 Design choice: costs are static per body.  Generated code adds one number per body execution to a counter and
 one to the clock; bytes, operations and busy cycles follow from the counters when the run is over.
@@ -21,6 +22,7 @@ from typing import Any
 
 from hwsdk.codegen.loop_ir import Buffer
 from hwsdk.dtypes import DTYPES
+from hwsdk.sim.chip import UseCost
 from hwsdk.target_desc.model import Target, Unit
 
 WEIGHT = {
@@ -48,6 +50,7 @@ class PlainUnits:
     register_bytes: int = 0
     latency: dict[str, float] = field(default_factory=dict)
     registers: frozenset[str] = frozenset()
+    reorders: bool = False
 
     @staticmethod
     def of(target: Target | None) -> PlainUnits:
@@ -63,7 +66,8 @@ class PlainUnits:
         movers = [u for u in target.units if u.kind == "load_store"]
         width = max((m.width_bytes for m in registers if isinstance(m.width_bytes, int)), default=0)
         loads = movers[0] if movers else vector
-        return PlainUnits(vector, loads, movers[-1] if movers else vector, width, {}, names)
+        stores = movers[-1] if movers else vector
+        return PlainUnits(vector, loads, stores, width, {}, names, target.codegen.model == "simd")
 
 
 @dataclass
@@ -75,6 +79,7 @@ class Entry:
     ops: dict[str, int] = field(default_factory=dict)  # unit -> operations
     uses: dict[str, int] = field(default_factory=dict)
     busy: dict[str, float] = field(default_factory=dict)
+    intrinsics: dict[tuple[str, str], int] = field(default_factory=dict)  # (unit, name) -> uses
     by_buffer: dict[tuple[str, str], int] = field(default_factory=dict)  # (read or written, buffer) -> bytes
     statements: int = 0
 
@@ -148,11 +153,21 @@ class Tally:
 
     def spend(self, repeated: str, unit: Unit, cycles: float) -> None:
         cycles *= self.times
-        row = self.cycles.setdefault(repeated, {})
-        row[unit.name] = row.get(unit.name, 0.0) + cycles / unit.count
+        if not self.units.reorders:
+            row = self.cycles.setdefault(repeated, {})
+            row[unit.name] = row.get(unit.name, 0.0) + cycles / unit.count
         entry = self.entry(repeated)
         entry.busy[unit.name] = entry.busy.get(unit.name, 0.0) + cycles
         entry.uses[unit.name] = entry.uses.get(unit.name, 0) + self.times
+
+    def use(self, cost: UseCost, name: str, operations: int, axes: Lanes) -> None:
+        """A use of an intrinsic that runs as plain LoopIR: it keeps its unit for its interval."""
+        unit = cost.unit
+        repeated = _shape(axes)[0]
+        self.spend(repeated, unit, cost.interval)
+        entry = self.entry(repeated)
+        entry.ops[unit.name] = entry.ops.get(unit.name, 0) + operations
+        entry.intrinsics[unit.name, name] = entry.intrinsics.get((unit.name, name), 0) + 1
 
     def take_cycles(self) -> list[str]:
         """Text of the cycles since the last call, to be added to the clock; forgets them."""

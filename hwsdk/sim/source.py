@@ -84,6 +84,7 @@ class Axis:
     base: str | None = None
     repeated: bool = False
     used: bool = False
+    lane: str = ""  # the symbol of the lane number, whatever the base
 
 
 @dataclass
@@ -113,6 +114,11 @@ class BufferVar:
     asynchronous: bool = False
     shared: bool = False
     read: bool = True
+    prefix: tuple[str, ...] = ()  # lane symbols: inside lockstep loops every lane has a copy of its own
+
+    def full(self, index: tuple[Index, ...]) -> tuple[Index, ...]:
+        """An index with that of the copy."""
+        return (*(sym(p) for p in self.prefix), *index) if self.prefix else index
 
     @property
     def itemsize(self) -> int:

@@ -161,7 +161,7 @@ class Values:
 
     def gather(self, node: Load, where: Text | None) -> Text:
         var = self.scope.buffers[node.buffer]
-        index, axes = self.indices(node.index)
+        index, axes = self.indices(var.full(node.index))
         axes |= where.axes if where is not None else NONE
         mask = where.text if where is not None else "None"
         counter = self.tally.masked("read", var.buffer, self.lanes(axes), gathered=True)

@@ -84,9 +84,24 @@ class Maker:
             out.append(ir.Switch(mod(active, 2), cases))
         elif kind == 5:
             out.append(ir.Outline(self.fresh("part"), self.statements(scope, depth + 1, base, tile, active)))
+        elif kind == 6:
+            out.append(self.with_rows_of_its_own(scope, base, active))
         else:
             out.extend(self.through_temporary(scope, base, active))
         return tuple(out)
+
+    def with_rows_of_its_own(self, scope: dict[str, Any], base: Any, active: Any) -> ir.Stmt:
+        """A loop whose iterations each fill a small buffer and read it back elsewhere."""
+        i, lane, name, lanes = self.fresh("i"), self.fresh("l"), self.fresh("own"), self.r.choice((2, 3))
+        inner = {**scope, i: None, lane: lanes}
+        fill = ir.Store(name, (sym(lane),), self.value(self.dtype, inner, 2, i))
+        first, last = (ir.Load(self.dtype, name, (k,)) for k in (0, lanes - 1))
+        copy = ir.Store("o", (base + sym(i),), ir.Binary(self.dtype, "sub", first, last))
+        kind = self.r.choice(("vector", "unroll", "serial"))
+        body = (
+            ir.Alloc(ir.Buffer(name, self.dtype, (lanes,), "main")), ir.For(lane, lanes, (fill,), kind), copy,
+        )  # fmt: skip
+        return ir.For(i, active, body, "serial")
 
     def fill(self, scope: dict[str, Any], var: str, base: Any) -> ir.Body:
         inner = {**scope, var: None}

@@ -30,7 +30,9 @@ CASES = {
     "an extent that varies": ("for j < n {\nfor k < j {\ny[j] = x[j]\n}\n}", ""),
     "a reduction over the output": ("for j < n {\ny[j] = sum[r < 2](y[j])\n}", ""),
     "a branch": ("for j < n {\nif x[j] < 0.0:f32 {\ny[j] = x[j]\n}\n}", ""),
-    "an alloc": ("for j < n {\nalloc t: f32[1] in main\nt[0] = x[j]\n}", ""),
+    "an alloc": ("for j < n {\nalloc t: f32[1] in main\nt[0] = x[j]\ny[j] = t[0]\n}", "j"),
+    "an alloc after its use": ("alloc t: f32[1] in main\nfor j < n {\nt[0] = x[j]\nalloc t: f32[1] in main\n}", ""),
+    "an alloc that varies": ("for j < n {\nalloc t: f32[j + 1] in main\nt[j] = x[j]\n}", ""),
     "nothing": ("for j < n {\nlet q: f32 = x[j]\n}", ""),
     "unrolled": ("unroll j < 4 {\ny[j] = x[j]\n}", "j"),
     "a product in a tile": (
