@@ -129,7 +129,7 @@ def tolerance(spec: Spec, dtype: str, result: str, target: Target, sizes: Sizes)
     precision = target.codegen.default_precision if spec.contraction and dtype == "f32" else None
     return Tolerance(
         dtype=result,
-        accumulator="f32" if narrow else result,
+        accumulator="f32" if narrow and not spec.in_memory else result,
         operands=precision if precision and precision != dtype else "",
         terms=spec.terms(sizes) if spec.terms else 0,
         ulp=1.0 if narrow and ulp else ulp,

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAMES = """
     x86 x86_64 x64 i386 i686 amd64 avx avx2 avx512 sse sse2 sse4 amx fma3 vnni zmm ymm xmm mxcsr cpuid rdtsc
     arm arm64 aarch64 armv8 neon sve sve2 sme riscv riscv64 rvv ppc64 powerpc altivec mips loongarch
-    intel amd nvidia hygon qualcomm apple ascend huawei cambricon graphcore google tpu cerebras groq habana
+    intel amd nvidia hygon qualcomm apple huawei ascendc cambricon graphcore google tpu cerebras groq habana
     tenstorrent
     cuda cudnn cublas cupy ptx nvptx sass nvcc nvrtc rocm hip hipcc miopen amdgpu gcn cdna rdna gfx dcu opencl
     metal vulkan oneapi sycl mkl onednn xeon epyc zen skylake icelake cascadelake haswell broadwell hopper

@@ -76,6 +76,6 @@ INDEXING = (
     Spec("gather_elements", _gather_elements, ALL, SIZES),
     Spec("gather_nd", _gather_nd, ALL, SIZES),
     Spec("scatter_nd", _scatter_nd("none"), NUMBERS, FEW),
-    Spec("scatter_nd_add", _scatter_nd("add"), NUMBERS, FEW, lambda s: s["k"] + 1),
-    Spec("scatter_elements_add", _scatter_elements, NUMBERS, FEW, lambda s: s["k"] + 1),
+    Spec("scatter_nd_add", _scatter_nd("add"), NUMBERS, FEW, lambda s: s["k"] + 1, in_memory=True),
+    Spec("scatter_elements_add", _scatter_elements, NUMBERS, FEW, lambda s: s["k"] + 1, in_memory=True),
 )

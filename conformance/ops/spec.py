@@ -74,6 +74,7 @@ class Spec:
     terms        how many values one result accumulates
     relative     its error is relative to the result, not to the sum of the magnitudes of its terms
     function     the numeric function whose stated accuracy counts
+    in_memory    it accumulates into memory, so narrow floats are rounded at every addition
     steps        roundings to the dtype, where the row is a chain
     contraction  operands may be rounded to the target's default precision first
     stepped      a rounding before a jump (floor of a quotient) decides the result, so the reference works in the
@@ -86,6 +87,7 @@ class Spec:
     sizes: tuple[Sizes, ...] = LINE
     terms: Callable[[Sizes], int] | None = None
     relative: bool = False
+    in_memory: bool = False
     function: str = ""
     steps: int = 1
     contraction: bool = False
