@@ -20,7 +20,7 @@ from hwsdk.codegen.lower.lowered import Lowered, Packing, versions
 from hwsdk.codegen.packing import pack
 from hwsdk.codegen.reserve import MARK
 from hwsdk.dtypes import dtype
-from hwsdk.graph.dims import Symbol, product, single_atom, sym
+from hwsdk.graph.dims import Symbol, free_symbols, product, single_atom, sym
 from hwsdk.graph.graph import Array, Graph
 
 
@@ -174,6 +174,10 @@ class _Assembler:
                     out.append(
                         Check(number, axis, low=low, high=high, multiple=multiple, reason=f"range of {plain}")
                     )
+        for guard, reason in constraints.guards():
+            home = next((b for b in self._bindings() if b.name in free_symbols(guard)), None)
+            if home is not None:
+                out.append(Check(home.input, home.axis, reason=reason.replace(MARK, ""), holds=guard))
         return tuple(out)
 
 

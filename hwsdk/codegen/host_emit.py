@@ -91,6 +91,8 @@ def _emit_layout(program: HostProgram) -> str:
             if check.expected is not None
             else []
         )
+        if check.holds is not None:
+            bad.append(body.new(f"icmp eq i64 {body.value(check.holds)}, 0"))
         if check.low is not None:
             bad.append(body.new(f"icmp slt i64 {value}, {check.low}"))
         if check.high is not None:

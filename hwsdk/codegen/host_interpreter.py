@@ -111,6 +111,8 @@ def _check(program: HostProgram, check: Check, shapes: Sequence[Shape], symbols:
                 if isinstance(check.expected, int)
                 else f"must be {check.expected} = {expected}"
             )
+    elif check.holds is not None and _value(check.holds, symbols, "check") == 0:
+        wrong = f"which breaks {check.holds}"
     elif check.low is not None and value < check.low:
         wrong = f"must be at least {check.low}"
     elif check.high is not None and value > check.high:

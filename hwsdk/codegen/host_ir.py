@@ -32,8 +32,8 @@ class Binding:
 
 @dataclass(frozen=True)
 class Check:
-    """`value` of axis `axis` of input `input` must equal `expected`; or lie in [low, high]; or be
-    divisible."""
+    """Axis `axis` of input `input` must equal `expected`; or lie in [low, high]; or be divisible.  `holds`: an
+    expression over all symbols that must not be zero, blamed on that axis."""
 
     input: int
     axis: int
@@ -42,6 +42,7 @@ class Check:
     high: int | None = None
     multiple: int | None = None
     reason: str = ""
+    holds: Index | None = None
 
 
 @dataclass(frozen=True)

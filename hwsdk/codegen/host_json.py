@@ -23,7 +23,8 @@ def to_json(program: HostProgram) -> dict[str, Any]:
         "outputs": [_signature(s) for s in program.outputs],
         "bindings": [[b.name, b.input, b.axis] for b in program.bindings],
         "checks": [
-            [c.input, c.axis, _text(c.expected), c.low, c.high, c.multiple, c.reason] for c in program.checks
+            [c.input, c.axis, _text(c.expected), c.low, c.high, c.multiple, c.reason, _text(c.holds)]
+            for c in program.checks
         ],
         "buffers": [
             [b.name, b.dtype, _texts(b.shape), b.storage, _text(b.position)] for b in program.buffers
@@ -109,8 +110,10 @@ class _Reader:
             outputs=tuple(map(self.signature, data["outputs"])),
             bindings=tuple(Binding(str(n), int(i), int(a)) for n, i, a in data["bindings"]),
             checks=tuple(
-                Check(int(i), int(a), self.maybe(expected), low, high, multiple, str(reason))
-                for i, a, expected, low, high, multiple, reason in data["checks"]
+                Check(
+                    int(i), int(a), self.maybe(expected), low, high, multiple, str(reason), self.maybe(holds)
+                )
+                for i, a, expected, low, high, multiple, reason, holds in data["checks"]
             ),
             buffers=tuple(
                 HostBuffer(str(n), str(kind), self.shape(shape), str(storage), self.index(position))

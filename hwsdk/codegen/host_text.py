@@ -4,7 +4,7 @@
       input x: f32[b, 128]
       output y: f32[b]
       symbol b = x.0
-      check x.1 == 128 "width of the table"         also >= 1, <= 512, % 8
+      check x.1 == 128 "width of the table"         also >= 1, <= 512, % 8, ? n >= m
       buffer t: f32[b, 128] = arena 0               or input 0, output 0, constant 3
       write shape = [b, 128]
       launch softmax(t, x; b, 128) work=b*900
@@ -50,7 +50,7 @@ _VERSION = re.compile(
     rf"(?P<name>{_NAME}) grid=(?P<grid>.+?)(?: if (?P<guard>.+?))?(?: workspace=(?P<workspace>.+))?"
 )
 _TOKEN = re.compile(rf"{_QUOTED}|[(),\[\]]")
-_TEST = re.compile(r"(==|>=|<=|%) ")
+_TEST = re.compile(r"(==|>=|<=|%|\?) ")
 
 
 # ------------------------------------------------------------------------------------------------------ print
@@ -86,7 +86,7 @@ def _tensor(t: Signature | HostBuffer) -> str:
 
 
 def _check(program: HostProgram, c: Check) -> str:
-    tests = [("==", c.expected), (">=", c.low), ("<=", c.high), ("%", c.multiple)]
+    tests = [("==", c.expected), (">=", c.low), ("<=", c.high), ("%", c.multiple), ("?", c.holds)]
     text = ", ".join(f"{op} {value}" for op, value in tests if value is not None)
     reason = f" {json.dumps(c.reason)}" if c.reason else ""
     return f"{_name(program.inputs[c.input].name)}.{c.axis} {text}{reason}"
@@ -183,7 +183,7 @@ class _Reader:
         for part in _split(m["tests"]):
             op = _match(_TEST, part, whole=False)
             tests[op[1]] = parse(part[op.end() :])
-        numbers = {k: int(str(v)) for k, v in tests.items() if k != "=="}
+        numbers = {k: int(str(v)) for k, v in tests.items() if k not in ("==", "?")}
         reason = json.loads(m["reason"]) if m["reason"] else ""
         home = self.inputs[_unquote(m["name"])]
         return Check(
@@ -194,6 +194,7 @@ class _Reader:
             numbers.get("<="),
             numbers.get("%"),
             reason,
+            tests.get("?"),
         )
 
     def _launch(self, m: re.Match[str]) -> tuple[Launch, list[Version]]:

@@ -93,6 +93,7 @@ def _expressions(program: HostProgram) -> Iterator[tuple[str, Index]]:
         yield from ((f"shape of {s.name}", d) for d in s.shape)
     for number, check in enumerate(program.checks):
         yield f"check {number}", check.expected if check.expected is not None else 0
+        yield f"check {number}", check.holds if check.holds is not None else 0
     for b in program.buffers:
         yield from ((f"buffer {b.name}", d) for d in (*b.shape, b.position))
     for w in program.writes:

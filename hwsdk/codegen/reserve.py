@@ -47,6 +47,7 @@ def _constraints(old: Constraints, mapping: Mapping[str, Expr]) -> Constraints:
     new.solution_reasons = {n + MARK: r for n, r in old.solution_reasons.items()}
     new.equalities = [(substitute(a, mapping), substitute(b, mapping)) for a, b in old.equalities]
     new.reasons = list(old.reasons)
+    new.lower_bounds = [(substitute(d, mapping), r) for d, r in old.lower_bounds]
     return new
 
 

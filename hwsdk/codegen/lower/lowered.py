@@ -117,29 +117,23 @@ class Machine:
     def of(target: Target) -> Machine:
         main = next(m for m in target.memories if m.kind == "dram")
         near = [m for m in target.memories if m.kind in ("cache", "dram")][-1]
+        vectors = {
+            o.place
+            for x in target.intrinsics.values()
+            if target.unit(x.unit).kind == "vector"
+            for o in x.operands.values()
+        }
         files = [m for m in target.memories if m.kind == "registers" and isinstance(m.width_bytes, int)]
+        files = [m for m in files if m.name in vectors] or files
         if not files:
             raise CodegenError(f"target {target.name}: memory lists no registers with a constant width")
-        widest = max(
-            files, key=lambda m: (m.width_bytes or 0) * (m.count or 0) if not _tiled(m, target) else 0
-        )
-        assert isinstance(widest.width_bytes, int)
-        return Machine(target, main, near, widest, widest.width_bytes)
+        widest = max(files, key=lambda m: int(str(m.width_bytes)) * (m.count or 0))
+        return Machine(target, main, near, widest, int(str(widest.width_bytes)))
 
     def lanes(self, *dtypes: str) -> int:
         """Elements of the widest of these dtypes in one vector register."""
         widest = max((DTYPES[d].size_bytes for d in dtypes), default=4)
         return max(1, self.vector_bytes // widest)
-
-
-def _tiled(memory: Memory, target: Target) -> bool:
-    """Is this register file only used by matrix units?"""
-    users = {
-        target.unit(x.unit).kind
-        for x in target.intrinsics.values()
-        if any(o.place == memory.name for o in x.operands.values())
-    }
-    return users == {"matrix"}
 
 
 class Namer:
