@@ -110,8 +110,7 @@ class Accesses:
         """A uniform index as a variable or number."""
         return self.writer.temp(scope.index(d)[0], "i")
 
-    # -------------------------------------------------------------------------------------------------
-    # regions
+    # ------------------------------------------------------------ regions
     def locate(self, scope: Scope, var: BufferVar, index: Sequence[Index]) -> Region | None:
         """The region of an access, bounds checked; None where the index is not affine in the lanes."""
         parts = [scope.split(i) for i in var.full(tuple(index))]
@@ -155,8 +154,7 @@ class Accesses:
             )
             self.writer.line(f"if {test}: out_of_bounds({var.cell}, {axis}, {low}, {high})")
 
-    # ---------------------------------------------------------------------------------------------------
-    # loads
+    # ------------------------------------------------------------ loads
     def load(self, var: BufferVar, region: Region) -> str:
         """Checks of a load; the text of the value (a view of the buffer, unless it is one element)."""
         if self.check and var.checked:
@@ -179,8 +177,7 @@ class Accesses:
                 test = "True" if var.asynchronous else f"not {region.view(state, 'U1', 1)}.all()"
         self.writer.line(f"if {test}: {otherwise}")
 
-    # --------------------------------------------------------------------------------------------------
-    # stores
+    # ------------------------------------------------------------ stores
     def store(self, var: BufferVar, region: Region, value: str) -> None:
         """Checks of a store, and the store."""
         if self.check and var.asynchronous:

@@ -11,6 +11,7 @@ of one iteration times the workers that share one instance.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from hwsdk.codegen.loop_ir import Buffer
 from hwsdk.dtypes import DTYPES
@@ -21,7 +22,7 @@ from hwsdk.target_desc.model import Memory, Target
 HARD = ("scratchpad", "accumulator", "registers")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Room:
     """One place: bytes of an instance, how many iterations share an instance, rounding of allocations."""
 
@@ -29,6 +30,11 @@ class Room:
     capacity: int | None
     sharers: int
     row_bytes: int
+
+    @cached_property
+    def limit(self) -> int | None:
+        """What may not be exceeded."""
+        return self.capacity if self.memory.kind in HARD else None
 
     @staticmethod
     def of(memory: Memory, sharers: int) -> Room:
@@ -61,10 +67,11 @@ class Capacity:
         while place in self.rooms:
             room = self.rooms[place]
             before = self.live[place]
-            self.live[place] += size
-            total = self.live[place] * room.sharers
-            self.peak[place] = max(self.peak[place], total)
-            if room.memory.kind in HARD and room.capacity is not None and total > room.capacity:
+            self.live[place] = before + size
+            total = (before + size) * room.sharers
+            if total > self.peak[place]:
+                self.peak[place] = total
+            if room.limit is not None and total > room.limit:
                 shared = f", shared by {room.sharers} workers" if room.sharers > 1 else ""
                 raise Fault(
                     f"over capacity: {name} takes {size} bytes of {place}, {before} are live,"

@@ -54,6 +54,7 @@ class Cell:
         "state",
         "strides",
         "tags",
+        "taken",
         "tracked",
         "valid",
         "writers",
@@ -75,6 +76,7 @@ class Cell:
         self.writers_view = self.readers_view = _view(self.writers)
         self.tags: list[str] = []
         self.number = -1  # of the buffer in the program
+        self.taken = 0  # bytes of its place
         self.asynchronous = False  # a copy that was not waited for may be at work on it
         self.tracked = True  # something may write it: the timeline follows its elements
         self.spots: dict[tuple[int, int], Any] = {}  # operands of intrinsics, made ready

@@ -13,19 +13,15 @@ per iteration of the parallel loop, so what stands before that loop is private t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Body,
-    Buffer,
     For,
     If,
-    Index,
     Intrin,
     Let,
     LoopKernel,
@@ -42,49 +38,19 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.codegen.loop_print import print_statement
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import SimulationError
-from hwsdk.graph.dims import Expr
 from hwsdk.sim.access_source import Accesses
 from hwsdk.sim.axes import lockstep_loops, nesting
+from hwsdk.sim.buffer_source import Buffers
 from hwsdk.sim.chip import Chip
 from hwsdk.sim.expand import expand_kernel
 from hwsdk.sim.kernel_facts import Facts, touched_buffers
 from hwsdk.sim.plain_cost import Entry, PlainUnits, Tally
+from hwsdk.sim.program import Program
 from hwsdk.sim.source import NONE, Axis, BufferVar, Scope, Symbol, Writer
 from hwsdk.sim.value_source import Text, Values
-from hwsdk.target_desc.model import Unit
 
 BUDGET = 1 << 16  # lanes that one NumPy operation may work on
 _MAX_BLOCKS = 14  # Python allows 20 loops inside one another in one function
-
-
-@dataclass
-class Program:
-    """The generated text and what belongs to it.  marks[i]: number of the statement (from 1) of line i +
-    1."""
-
-    kernel: LoopKernel
-    check: bool
-    text: str
-    marks: list[int]
-    statements: list[Stmt]
-    constants: dict[str, Any]
-    entries: list[Entry]
-    buffers: list[Buffer]  # by number, params first
-    dtypes: list[Any]
-    written: frozenset[int]  # params that the kernel writes
-    shared: frozenset[int]  # those of them that iterations of the parallel loop share
-    asynchronous: frozenset[int]  # buffers that copies may be at work on
-    variables: dict[str, str]  # generated name -> name in the kernel, of dims, loops and integer lets
-    yields: bool  # iterations meet at barriers
-
-    def busy_table(self, units: Mapping[str, Unit]) -> Any:
-        """Cycles of one instance of each unit for one count of each entry."""
-        if self._busy is None:
-            rows = [[e.busy.get(n, 0.0) / u.count for e in self.entries] for n, u in units.items()]
-            self._busy = np.array(rows).reshape(len(units), len(self.entries))
-        return self._busy
-
-    _busy: Any = None
 
 
 def generate(kernel: LoopKernel, chip: Chip | None, check: bool) -> Program:
@@ -108,10 +74,10 @@ class _Generator:
         self.units = PlainUnits.of(target)
         self.entries: list[Entry] = []
         self.statements: list[Stmt] = []
-        self.buffers: list[Buffer] = []
         self.variables: dict[str, str] = {}
         self.lockstep = lockstep_loops(kernel)
         self.facts = Facts(kernel, target)
+        self.buffers = Buffers(self.writer, self.facts)
         self.blocks = 0
         self.yields = False
 
@@ -126,8 +92,8 @@ class _Generator:
                 self.variables[variable] = name
                 scope.symbols[name] = Symbol(variable)
             for i, buffer in enumerate(kernel.params):
-                self.declare(scope, buffer, f"params[{i}]", param=True)
-            params = list(range(len(self.buffers)))
+                self.buffers.declare(scope, buffer, f"params[{i}]", param=True)
+            params = list(range(len(self.buffers.declared)))
             extent = self.extent_function(scope, loop)
             self.accesses.race = self.check and loop is not None
             with w.nested("def tile(p, me, tag, mine):"):
@@ -143,11 +109,11 @@ class _Generator:
             self.statements,
             self.constants,
             self.entries,
-            self.buffers,
-            [numpy_dtype(b.dtype) for b in self.buffers],
-            frozenset(i for i in params if self.facts.written(self.buffers[i].name)),
-            frozenset(i for i in params if self.facts.shared(self.buffers[i].name)),
-            frozenset(i for i, b in enumerate(self.buffers) if b.name in self.facts.asynchronous),
+            self.buffers.declared,
+            [numpy_dtype(b.dtype) for b in self.buffers.declared],
+            frozenset(i for i in params if self.facts.written(self.buffers.declared[i].name)),
+            frozenset(i for i in params if self.facts.shared(self.buffers.declared[i].name)),
+            frozenset(i for i, b in enumerate(self.buffers.declared) if b.name in self.facts.asynchronous),
             self.variables,
             self.yields,
         )
@@ -187,8 +153,7 @@ class _Generator:
                 self.plain(stmt, inner, tally, mine)
         self.finish(tally, mine)
 
-    # --------------------------------------------------------------------------------------------------
-    # bodies
+    # ------------------------------------------------------------ bodies
     def body(self, body: Body, scope: Scope) -> None:
         self.statement_list(body, scope.inner())
 
@@ -250,7 +215,7 @@ class _Generator:
             for hidden in [v for v in mine if v.buffer.name == stmt.buffer.name]:
                 self.writer.line(f"R.free({hidden.cell})")
                 mine.remove(hidden)
-            mine.append(self.declare(scope, stmt.buffer, "", param=False))
+            mine.append(self.buffers.declare(scope, stmt.buffer, "", param=False))
 
     def let(self, stmt: Let, scope: Scope, tally: Tally) -> None:
         self.values.start(scope, tally)
@@ -296,57 +261,6 @@ class _Generator:
         me = "me" if self.accesses.race and var.shared else "0"
         flag = mask.text if mask is not None else "None"
         self.writer.line(f"scatter({var.cell}, {index}, {flag}, {value.text}, {me}, C, {counter})")
-
-    def declare(self, scope: Scope, buffer: Buffer, source: str, param: bool) -> BufferVar:
-        """The variables of a buffer: its cell, storage, states, extents and strides."""
-        w, number = self.writer, len(self.buffers)
-        self.buffers.append(buffer)
-        facts, name = self.facts, buffer.name
-        axes = [] if param else scope.axes
-        var = BufferVar(buffer, number, [], [], prefix=tuple(a.lane for a in axes))
-        var.shape = [int(a.count) if a.count.isdecimal() else a.count for a in axes]
-        var.shape += [
-            self.constant_or_variable(scope, e, f"n{number}_{i}") for i, e in enumerate(buffer.shape)
-        ]
-        if buffer.strides is not None:
-            var.strides = [
-                self.constant_or_variable(scope, s, f"z{number}_{i}") for i, s in enumerate(buffer.strides)
-            ]
-        else:
-            var.strides = self.dense(var.shape, number)
-        shape, strides = (f"({''.join(f'{e}, ' for e in x)})" for x in (var.shape, var.strides))
-        var.checked = not param or facts.written(name)
-        var.asynchronous = name in facts.asynchronous
-        var.shared = param and facts.shared(name)
-        var.read = name in facts.loaded
-        made = f"bind({number}, {source}" if param else f"alloc({number}, {len(axes)}"
-        w.line(f"{var.cell} = R.{made}, {shape}, {strides})")
-        w.line(f"{var.flat} = {var.cell}.flat; {var.state} = {var.cell}.state")
-        if var.shared:
-            w.line(f"w{number} = {var.cell}.writers; r{number} = {var.cell}.readers")
-        scope.buffers[name] = var
-        return var
-
-    def constant_or_variable(self, scope: Scope, d: Index, name: str) -> int | str:
-        if not isinstance(d, Expr):
-            return d
-        self.writer.line(f"{name} = {scope.index(d)[0]}")
-        return name
-
-    def dense(self, shape: Sequence[int | str], number: int) -> list[int | str]:
-        strides: list[int | str] = []
-        step: int | str = 1
-        for axis in range(len(shape) - 1, -1, -1):
-            strides.append(step)
-            extent = shape[axis]
-            if axis == 0:
-                break
-            if isinstance(step, int) and isinstance(extent, int):
-                step *= extent
-            else:
-                self.writer.line(f"z{number}_{axis} = {step}*{extent}")
-                step = f"z{number}_{axis}"
-        return list(reversed(strides))
 
     # --------------------------------------------------------------------------------------------- control
     # flow
@@ -503,8 +417,7 @@ class _Generator:
             return str(max(map(int, sizes)))
         return f"max({', '.join(sizes)})"
 
-    # ------------------------------------------------------------------------------------------------
-    # intrinsics
+    # ------------------------------------------------------------ intrinsics
     def use(self, stmt: Intrin, scope: Scope, tally: Tally) -> None:
         """R.use(number of the statement, views, scalars, dims, me), each in the order of the statement."""
         self.values.start(scope, tally)

@@ -17,7 +17,7 @@ from hwsdk.sim.capacity import Capacity
 from hwsdk.sim.cells import VALID, Array, Cell, span, storage_of
 from hwsdk.sim.chip import Chip
 from hwsdk.sim.faults import Fault
-from hwsdk.sim.kernel_source import Program
+from hwsdk.sim.program import Program
 from hwsdk.sim.timeline import Timeline
 from hwsdk.sim.uses import Bound, Pending, Plan, Use, complete
 
@@ -54,7 +54,6 @@ class Launch:
         self.counted = Counted()
         self.iterations = 0
         self.params: list[Cell] = []
-        self.sizes: dict[int, int] = {}
         self.free_cells: dict[int, list[Cell]] = {}
         memories = chip.target.memories if chip is not None else ()
         self.registers = frozenset(m.name for m in memories if m.kind == "registers")
@@ -67,8 +66,7 @@ class Launch:
         self.capacity = Capacity(None, None, 1)
         self.paused: dict[int, tuple[Timeline | None, float, dict[str, list[Pending]], dict[str, int]]] = {}
 
-    # -------------------------------------------------------------------------------------------------
-    # buffers
+    # ------------------------------------------------------------ buffers
     def bind(self, number: int, array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cell:
         """A param."""
         buffer = self.program.buffers[number]
@@ -106,42 +104,42 @@ class Launch:
         The first `copies` dims are iterations that run in lockstep and have a copy each; one at a time
         counts.
         """
-        buffer = self.program.buffers[number]
-        if shape and min(shape) < 0:
-            raise Fault(f"{buffer.name} has a negative extent: {list(shape)}")
-        size = self.capacity.bytes(buffer, shape[copies:], strides[copies:])
-        self.capacity.take(buffer.place, size, buffer.name)
-        cell = self._new(number, shape, strides)
-        self.sizes[id(cell)] = size
-        return cell
-
-    def _new(self, number: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cell:
-        """A cell: one that is free again, if there is one of this shape.  What it held is uninitialised."""
         free = self.free_cells.get(number)
         if free and free[-1].shape == shape and free[-1].strides == strides:
             cell = free.pop()
-            if cell.state:
-                cell.valid[:] = 0
-            if cell.ready is not None and cell.place in self.registers:  # renamed; memory is the same again
-                cell.ready[:] = 0
-                if cell.read is not None:
-                    cell.read[:] = 0
-            return cell
+            self._renew(cell)
+        else:
+            cell = self._new(number, copies, shape, strides)
+        self.capacity.take(cell.place, cell.taken, cell.name)
+        return cell
+
+    def _new(self, number: int, copies: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cell:
         buffer = self.program.buffers[number]
+        if shape and min(shape) < 0:
+            raise Fault(f"{buffer.name} has a negative extent: {list(shape)}")
         flat = np.empty(span(shape, strides), self.program.dtypes[number])
         cell = Cell(buffer, shape, strides, flat, 0 if self.check else None)
         cell.number, cell.asynchronous = number, number in self.program.asynchronous
+        cell.taken = self.capacity.bytes(buffer, shape[copies:], strides[copies:])
         return cell
+
+    def _renew(self, cell: Cell) -> None:
+        """A cell that was free: what it held is uninitialised again."""
+        if cell.state:
+            cell.valid[:] = 0
+        if cell.ready is not None and cell.place in self.registers:  # renamed; memory is the same again
+            cell.ready[:] = 0
+            if cell.read is not None:
+                cell.read[:] = 0
 
     def free(self, cell: Cell) -> None:
         """The end of the body that holds the buffer."""
-        self.capacity.give(cell.place, self.sizes.pop(id(cell)))
+        self.capacity.give(cell.place, cell.taken)
         if cell.state and self.pending and int(cell.valid.max()) > VALID:
             raise Fault(f"{cell.name} ends while a copy that was not waited for still works on it")
         self.free_cells.setdefault(cell.number, []).append(cell)
 
-    # ----------------------------------------------------------------------------------------------
-    # intrinsics
+    # ------------------------------------------------------------ intrinsics
     def use(self, number: int, views: Any, scalars: Any, extents: tuple[int, ...], me: int) -> None:
         """One use of an intrinsic."""
         use = self.uses[number]
@@ -168,8 +166,7 @@ class Launch:
         if self.timeline is not None:
             self.clock[0] = max(self.clock[0], self.timeline.settled)
 
-    # ---------------------------------------------------------------------------------------------------
-    # syncs
+    # ------------------------------------------------------------ syncs
     def sync(self, number: int) -> None:
         """One sync."""
         stmt = self.program.statements[number - 1]
@@ -208,8 +205,7 @@ class Launch:
         self.pending[unit] = [item for item in queue if id(item) not in ids]
         return max((item.until for item in done), default=0.0)
 
-    # ----------------------------------------------------------------------------------------------
-    # iterations
+    # ------------------------------------------------------------ iterations
     def begin(self, iterations: int) -> None:
         """The size of the launch is known."""
         self.iterations = iterations

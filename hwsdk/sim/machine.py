@@ -34,9 +34,10 @@ from hwsdk.sim.accounting import launch_stats
 from hwsdk.sim.cells import Array
 from hwsdk.sim.chip import Chip
 from hwsdk.sim.faults import Fault
-from hwsdk.sim.kernel_source import Program, generate
+from hwsdk.sim.kernel_source import generate
 from hwsdk.sim.launch import Launch
 from hwsdk.sim.operation_source import globals_for_operations
+from hwsdk.sim.program import Program
 from hwsdk.sim.stats import Stats
 from hwsdk.sim.uses import Use
 from hwsdk.target_desc.model import Target
@@ -139,8 +140,7 @@ class Machine:
             raise SimulationError(f"kernel {self.kernel.name}: dim {name} has no value")
         return int(dims[name])
 
-    # ----------------------------------------------------------------------------------------------
-    # iterations
+    # ------------------------------------------------------------ iterations
     def _iterate(self, launch: Launch, tile: Any, order: list[int]) -> None:
         if self.program.yields:
             self._in_phases(launch, tile, order)
@@ -192,8 +192,7 @@ class Machine:
             parts.append(f"{name} = {iterations[0]} {where}")
         return SimulationError(f"kernel {self.kernel.name}: barrier divergence: {'; '.join(parts)}")
 
-    # --------------------------------------------------------------------------------------------------
-    # errors
+    # ------------------------------------------------------------ errors
     def _located(self, why: str, error: BaseException) -> SimulationError:
         """The error with kernel, statement and the values of the loop variables at that place."""
         trace, found = error.__traceback__, None

@@ -142,8 +142,7 @@ class Bound:
             )
         return offset
 
-    # -----------------------------------------------------------------------------------------------
-    # semantics
+    # ------------------------------------------------------------ semantics
     def execute(self) -> Results:
         """The semantics executed."""
         use, names = self.use, self.use.views
@@ -221,8 +220,7 @@ class Bound:
         bad = outside if not cell.state else outside | ((cell.valid[inside] & (VALID | PENDING)) != VALID)
         return array, bad
 
-    # -------------------------------------------------------------------------------------------------
-    # effects
+    # ------------------------------------------------------------ effects
     def watch(self, results: Results) -> None:
         """Bounds of what is written; races against asynchronous copies, and between iterations."""
         use = self.use

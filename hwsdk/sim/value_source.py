@@ -134,8 +134,7 @@ class Values:
                 raise CodegenError(f"{type(node).__name__} is not a value of LoopIR")
         return self.kept(text, axes)
 
-    # ---------------------------------------------------------------------------------------------------
-    # loads
+    # ------------------------------------------------------------ loads
     def load(self, node: Load) -> Text:
         where = None if node.where is None else self.known[id(node.where)]
         if where is not None and where.axes:
@@ -175,8 +174,7 @@ class Values:
     def me(self, shared: bool) -> str:
         return "me" if self.accesses.race and shared else "0"
 
-    # -----------------------------------------------------------------------------------------------
-    # reductions
+    # ------------------------------------------------------------ reductions
     def reduce(self, node: Reduce) -> Text:
         """var = 0, 1, ... in order, each combined with what came before."""
         if node.extent == 0:
