@@ -118,8 +118,8 @@ def compile_stages(
 ) -> Compilation:
     """Everything up to the text of the kernels, with what was decided on the way."""
     from hwsdk.codegen.driver import Options, compile_graph
-    from hwsdk.target_desc import Target as Described
     from hwsdk.intrinsics import load_target
+    from hwsdk.target_desc import Target as Described
 
     chosen = target if isinstance(target, Described) else load_target(target)
     if chosen.abstract:

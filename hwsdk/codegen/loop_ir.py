@@ -1,4 +1,4 @@
-"""LoopIR: loops, places, loads, stores, copies and intrinsics.  The last IR before text; its whole grammar is this file.
+"""LoopIR: loops, places, loads, stores, copies and intrinsics; its whole grammar is this file.
 
     kernel = name, params: buffers, dims: run-time integers, body
     stmt   = Let(name, value)                      bind a value; an integer may then be used in indices

@@ -19,8 +19,8 @@ from hwsdk.graph.opdef import Value
 def prepare(graph: Graph, explicit_windows: bool = False) -> Graph:
     """The graph in the normal form that `fusion.partition` expects.
 
-    explicit_windows: also depthwise convolutions and poolings get their padding as a pad, for chips whose vectors cannot
-    leave out elements.
+    explicit_windows: also depthwise convolutions and poolings get their padding as a pad, for chips whose vectors
+    cannot leave out elements.
     """
     return _Preparer(graph, explicit_windows).run()
 

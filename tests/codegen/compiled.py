@@ -44,7 +44,7 @@ def runner(graph: Graph, name: str) -> Callable[[Mapping[str, Array]], Mapping[s
 
 
 def tolerance(name: str, terms: int) -> float:
-    """Relative to the largest magnitude: half an ulp per operation of the narrower of f32 and the matrix unit's dtype."""
+    """Relative to the largest magnitude: per operation, half an ulp of f32 or of the matrix unit."""
     default = target(name).codegen.default_precision
     eps = 2.0**-8 if default == "bf16" else 2.0**-23
     return eps * (2 + terms) if eps < 1e-3 else eps * 4

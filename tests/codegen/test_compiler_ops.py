@@ -42,7 +42,9 @@ def softmax(b: Any, x: Any) -> Any:
 def layer_norm(b: Any, x: Any) -> Any:
     shape, axis = x.shape, len(x.shape) - 1
     keep = tuple(range(len(shape)))
-    count = b.node("cast", [b.node("reshape", [b.node("dims", [], exprs=(shape[axis],))], shape=())], dtype="f32")
+    count = b.node(
+        "cast", [b.node("reshape", [b.node("dims", [], exprs=(shape[axis],))], shape=())], dtype="f32"
+    )
     mean = b.node("reduce", [x], kind="sum", axes=(axis,), keepdims=True)
     mean = b.node("div", [mean, wide(b, count, mean.shape)])
     d = b.node("sub", [x, wide(b, mean, shape, *keep)])
@@ -55,7 +57,9 @@ def layer_norm(b: Any, x: Any) -> Any:
 def attention(b: Any, q: Any, k: Any, v: Any) -> Any:
     scores = b.node("dot_general", [q, k], batch=((0, 0),), contract=((2, 2),))
     scale = wide(b, b.constant(np.float32(0.25)), scores.shape)
-    return b.node("dot_general", [softmax(b, b.node("mul", [scores, scale])), v], batch=((0, 0),), contract=((2, 1),))
+    return b.node(
+        "dot_general", [softmax(b, b.node("mul", [scores, scale])), v], batch=((0, 0),), contract=((2, 1),)
+    )
 
 
 def dot(b: Any, x: Any, w: Any) -> Any:
@@ -76,41 +80,76 @@ def pool(b: Any, x: Any, kind: str) -> Any:
 
 IMAGE = ("f32", (1, N, M, 5))
 CASES: dict[str, tuple[list[tuple[str, tuple[Any, ...]]], Any, list[tuple[Array, ...]]]] = {
-    "product": ([("f32", (N, K)), ("f32", (K, M))], dot, [
-        (f32(5, 4), f32(4, 5)), (f32(1, 1), f32(1, 1)), (f32(3, 0), f32(0, 3)), (f32(0, 3), f32(3, 0)), (f32(37, 129), f32(129, 41)),
-    ]),
+    "product": (
+        [("f32", (N, K)), ("f32", (K, M))],
+        dot,
+        [
+            (f32(5, 4), f32(4, 5)),
+            (f32(1, 1), f32(1, 1)),
+            (f32(3, 0), f32(0, 3)),
+            (f32(0, 3), f32(3, 0)),
+            (f32(37, 129), f32(129, 41)),
+        ],
+    ),
     "product with a transposed operand": (
-        [("f32", (N, M)), ("f32", (N, K))], lambda b, x, w: b.node("dot_general", [x, w], contract=((0, 0),)),
+        [("f32", (N, M)), ("f32", (N, K))],
+        lambda b, x, w: b.node("dot_general", [x, w], contract=((0, 0),)),
         [(f32(5, 4), f32(5, 3)), (f32(31, 17), f32(31, 19))],
     ),
     "product of a value with itself": (
-        [("f32", (N, M))], lambda b, x: b.node("dot_general", [x, x], contract=((1, 1),)), [(f32(5, 4),), (f32(23, 9),)],
+        [("f32", (N, M))],
+        lambda b, x: b.node("dot_general", [x, x], contract=((1, 1),)),
+        [(f32(5, 4),), (f32(23, 9),)],
     ),
     "matrix times vector": (
-        [("f32", (N, M)), ("f32", (M,))], dot, [(f32(5, 4), f32(4)), (f32(33, 17), f32(17))],
+        [("f32", (N, M)), ("f32", (M,))],
+        dot,
+        [(f32(5, 4), f32(4)), (f32(33, 17), f32(17))],
     ),
     "outer product": (
-        [("f32", (N,)), ("f32", (M,))], lambda b, x, w: b.node("dot_general", [x, w], contract=()), [(f32(5), f32(4))],
+        [("f32", (N,)), ("f32", (M,))],
+        lambda b, x, w: b.node("dot_general", [x, w], contract=()),
+        [(f32(5), f32(4))],
     ),
     "integer product": (
-        [("i64", (N, M)), ("i64", (M, N))], dot, [(RNG.integers(-9, 9, (5, 4)), RNG.integers(-9, 9, (4, 5)))],
+        [("i64", (N, M)), ("i64", (M, N))],
+        dot,
+        [(RNG.integers(-9, 9, (5, 4)), RNG.integers(-9, 9, (4, 5)))],
     ),
     "i8 product": (
-        [("i8", (N, M)), ("i8", (M, N))], dot,
+        [("i8", (N, M)), ("i8", (M, N))],
+        dot,
         [(RNG.integers(-99, 99, (19, 33)).astype(np.int8), RNG.integers(-99, 99, (33, 19)).astype(np.int8))],
     ),
     "softmax": ([("f32", (N, M))], softmax, [(f32(3, 7),), (f32(1, 1),), (f32(0, 4),), (f32(5, 131),)]),
     "layer norm": ([("f32", (N, 2, M))], layer_norm, [(f32(3, 2, 7),), (f32(1, 2, 2),), (f32(2, 2, 97),)]),
     "attention": (
-        [("f32", (N, M, 16)), ("f32", (N, K, 16)), ("f32", (N, K, 24))], attention,
-        [(f32(2, 5, 16), f32(2, 7, 16), f32(2, 7, 24)), (f32(1, 1, 16), f32(1, 1, 16), f32(1, 1, 24)), (f32(3, 67, 16), f32(3, 41, 16), f32(3, 41, 24))],
+        [("f32", (N, M, 16)), ("f32", (N, K, 16)), ("f32", (N, K, 24))],
+        attention,
+        [
+            (f32(2, 5, 16), f32(2, 7, 16), f32(2, 7, 24)),
+            (f32(1, 1, 16), f32(1, 1, 16), f32(1, 1, 24)),
+            (f32(3, 67, 16), f32(3, 41, 16), f32(3, 41, 24)),
+        ],
     ),
-    "convolution": ([IMAGE, ("f32", (3, 3, 5, 7))], conv, [(f32(1, 5, 4, 5), f32(3, 3, 5, 7)), (f32(1, 1, 1, 5), f32(3, 3, 5, 7)), (f32(1, 13, 17, 5), f32(3, 3, 5, 7))]),
+    "convolution": (
+        [IMAGE, ("f32", (3, 3, 5, 7))],
+        conv,
+        [
+            (f32(1, 5, 4, 5), f32(3, 3, 5, 7)),
+            (f32(1, 1, 1, 5), f32(3, 3, 5, 7)),
+            (f32(1, 13, 17, 5), f32(3, 3, 5, 7)),
+        ],
+    ),
     "strided convolution": (
-        [IMAGE, ("f32", (3, 3, 5, 9))], lambda b, x, w: conv(b, x, w, strides=(2, 2)), [(f32(1, 7, 9, 5), f32(3, 3, 5, 9))],
+        [IMAGE, ("f32", (3, 3, 5, 9))],
+        lambda b, x, w: conv(b, x, w, strides=(2, 2)),
+        [(f32(1, 7, 9, 5), f32(3, 3, 5, 9))],
     ),
     "depthwise convolution": (
-        [IMAGE, ("f32", (3, 3, 1, 5))], lambda b, x, w: conv(b, x, w, groups=5), [(f32(1, 7, 9, 5), f32(3, 3, 1, 5))],
+        [IMAGE, ("f32", (3, 3, 1, 5))],
+        lambda b, x, w: conv(b, x, w, groups=5),
+        [(f32(1, 7, 9, 5), f32(3, 3, 1, 5))],
     ),
     "depthwise convolution in strips": (
         [("f32", (1, N, M, 16)), ("f32", (3, 3, 1, 16))],
@@ -123,61 +162,131 @@ CASES: dict[str, tuple[list[tuple[str, tuple[Any, ...]]], Any, list[tuple[Array,
         [(f32(1, h, w, 16), f32(5, 3, 1, 16)) for h, w in ((1, 2), (7, 31), (3, 40))],
     ),
     "max pool in strips": (
-        [("f32", (1, N, M, 24))], lambda b, x: pool(b, x, "max"), [(f32(1, 7, 41, 24),), (f32(1, 1, 1, 24),)],
+        [("f32", (1, N, M, 24))],
+        lambda b, x: pool(b, x, "max"),
+        [(f32(1, 7, 41, 24),), (f32(1, 1, 1, 24),)],
     ),
     "grouped convolution": (
-        [("f32", (1, N, M, 4)), ("f32", (3, 3, 2, 6))], lambda b, x, w: conv(b, x, w, groups=2), [(f32(1, 5, 4, 4), f32(3, 3, 2, 6))],
+        [("f32", (1, N, M, 4)), ("f32", (3, 3, 2, 6))],
+        lambda b, x, w: conv(b, x, w, groups=2),
+        [(f32(1, 5, 4, 4), f32(3, 3, 2, 6))],
     ),
     "transposed convolution without overlap": (
         [IMAGE, ("f32", (2, 2, 5, 4))],
-        lambda b, x, w: b.node("conv_transpose", [x, w], strides=(2, 2), low=(0, 0), high=(0, 0), dilations=(1, 1), output_padding=(0, 0)),
+        lambda b, x, w: b.node(
+            "conv_transpose",
+            [x, w],
+            strides=(2, 2),
+            low=(0, 0),
+            high=(0, 0),
+            dilations=(1, 1),
+            output_padding=(0, 0),
+        ),
         [(f32(1, 3, 4, 5), f32(2, 2, 5, 4))],
     ),
     "transposed convolution with overlap": (
         [IMAGE, ("f32", (3, 3, 5, 4))],
-        lambda b, x, w: b.node("conv_transpose", [x, w], strides=(2, 1), low=(1, 0), high=(1, 1), dilations=(1, 1), output_padding=(1, 0)),
+        lambda b, x, w: b.node(
+            "conv_transpose",
+            [x, w],
+            strides=(2, 1),
+            low=(1, 0),
+            high=(1, 1),
+            dilations=(1, 1),
+            output_padding=(1, 0),
+        ),
         [(f32(1, 3, 4, 5), f32(3, 3, 5, 4))],
     ),
     "max pool": ([IMAGE], lambda b, x: pool(b, x, "max"), [(f32(1, 7, 9, 5),), (f32(1, 1, 1, 5),)]),
     "sum pool of a computed value": (
-        [IMAGE], lambda b, x: pool(b, b.node("exp", [x]), "sum"), [(f32(1, 7, 9, 5),)],
+        [IMAGE],
+        lambda b, x: pool(b, b.node("exp", [x]), "sum"),
+        [(f32(1, 7, 9, 5),)],
     ),
-    "sum over outer axes": ([("f32", (N, M, 3))], lambda b, x: b.node("reduce", [x], kind="sum", axes=(0, 1)), [(f32(5, 4, 3),), (f32(0, 4, 3),)]),
-    "sum of everything": ([("f32", (N, M))], lambda b, x: b.node("reduce", [x], kind="sum", axes=(0, 1)), [(f32(5, 4),), (f32(0, 4),), (f32(1, 1),)]),
-    "reflecting pad": ([("f32", (N, M))], lambda b, x: b.node("pad", [x], low=(1, 2), high=(2, 0), mode="reflect"), [(f32(5, 4),)]),
-    "constant pad": ([("f32", (N, M))], lambda b, x: b.node("pad", [x], low=(1, 2), high=(2, 0), value=3.0), [(f32(5, 4),), (f32(0, 0),)]),
-    "cropping pad": ([("f32", (N, M))], lambda b, x: b.node("pad", [x], low=(-1, 2), high=(2, -1), value=3.0), [(f32(5, 4),)]),
-    "sort": ([("f32", (N, M))], lambda b, x: b.node("sort", [x], axis=1), [(f32(2, 7),), (with_nan(f32(3, 10)),), (f32(0, 3),), (f32(3, 0),)]),
-    "descending sort": ([("f32", (N, M))], lambda b, x: b.node("sort", [x], axis=0, descending=True), [(np.round(f32(9, 7)),), (with_nan(f32(13, 2)),)]),
-    "top k": ([("i64", (N, 20))], lambda b, x: b.node("top_k", [x], axis=1, k=3), [(RNG.integers(0, 9, (2, 20)),)]),
-    "argmax": ([("f32", (N, M, 3))], lambda b, x: b.node("reduce", [x], kind="argmax", axes=(1,)), [(f32(5, 4, 3),), (with_nan(f32(5, 4, 3)),)]),
+    "sum over outer axes": (
+        [("f32", (N, M, 3))],
+        lambda b, x: b.node("reduce", [x], kind="sum", axes=(0, 1)),
+        [(f32(5, 4, 3),), (f32(0, 4, 3),)],
+    ),
+    "sum of everything": (
+        [("f32", (N, M))],
+        lambda b, x: b.node("reduce", [x], kind="sum", axes=(0, 1)),
+        [(f32(5, 4),), (f32(0, 4),), (f32(1, 1),)],
+    ),
+    "reflecting pad": (
+        [("f32", (N, M))],
+        lambda b, x: b.node("pad", [x], low=(1, 2), high=(2, 0), mode="reflect"),
+        [(f32(5, 4),)],
+    ),
+    "constant pad": (
+        [("f32", (N, M))],
+        lambda b, x: b.node("pad", [x], low=(1, 2), high=(2, 0), value=3.0),
+        [(f32(5, 4),), (f32(0, 0),)],
+    ),
+    "cropping pad": (
+        [("f32", (N, M))],
+        lambda b, x: b.node("pad", [x], low=(-1, 2), high=(2, -1), value=3.0),
+        [(f32(5, 4),)],
+    ),
+    "sort": (
+        [("f32", (N, M))],
+        lambda b, x: b.node("sort", [x], axis=1),
+        [(f32(2, 7),), (with_nan(f32(3, 10)),), (f32(0, 3),), (f32(3, 0),)],
+    ),
+    "descending sort": (
+        [("f32", (N, M))],
+        lambda b, x: b.node("sort", [x], axis=0, descending=True),
+        [(np.round(f32(9, 7)),), (with_nan(f32(13, 2)),)],
+    ),
+    "top k": (
+        [("i64", (N, 20))],
+        lambda b, x: b.node("top_k", [x], axis=1, k=3),
+        [(RNG.integers(0, 9, (2, 20)),)],
+    ),
+    "argmax": (
+        [("f32", (N, M, 3))],
+        lambda b, x: b.node("reduce", [x], kind="argmax", axes=(1,)),
+        [(f32(5, 4, 3),), (with_nan(f32(5, 4, 3)),)],
+    ),
     "exclusive sum from the end": (
-        [("f32", (N, M))], lambda b, x: b.node("cumulative", [x], kind="sum", axis=1, reverse=True, exclusive=True), [(f32(5, 4),)],
+        [("f32", (N, M))],
+        lambda b, x: b.node("cumulative", [x], kind="sum", axis=1, reverse=True, exclusive=True),
+        [(f32(5, 4),)],
     ),
     "scatter rows": (
-        [("f32", (N, M)), ("i64", (3, 1)), ("f32", (3, M))], lambda b, x, i, u: b.node("scatter_nd", [x, i, u], combiner="add"),
+        [("f32", (N, M)), ("i64", (3, 1)), ("f32", (3, M))],
+        lambda b, x, i, u: b.node("scatter_nd", [x, i, u], combiner="add"),
         [(f32(5, 4), np.array([[1], [1], [-1]]), f32(3, 4))],
     ),
     "scatter elements": (
-        [("f32", (N, M)), ("i64", (2, M)), ("f32", (2, M))], lambda b, x, i, u: b.node("scatter_elements", [x, i, u], axis=0),
+        [("f32", (N, M)), ("i64", (2, M)), ("f32", (2, M))],
+        lambda b, x, i, u: b.node("scatter_elements", [x, i, u], axis=0),
         [(f32(5, 4), RNG.integers(-5, 5, (2, 4)), f32(2, 4))],
     ),
     "gather": (
-        [("f32", (N, M)), ("i64", (K,))], lambda b, x, i: b.node("gather", [x, i], axis=0),
+        [("f32", (N, M)), ("i64", (K,))],
+        lambda b, x, i: b.node("gather", [x, i], axis=0),
         [(f32(5, 4), np.array([0, -1, 4, 2])), (f32(1, 9), np.array([0]))],
     ),
     **{
         f"resize {mode}": (
-            [("f32", (1, N, M, 3))], lambda b, x, mode=mode: b.node("resize", [x], shape=(1, N * 2, M + 1, 3), mode=mode),
+            [("f32", (1, N, M, 3))],
+            lambda b, x, mode=mode: b.node("resize", [x], shape=(1, N * 2, M + 1, 3), mode=mode),
             [(f32(1, 5, 4, 3),), (f32(1, 1, 1, 3),)],
         )
         for mode in ("nearest", "linear", "cubic")
     },
     "concatenation": (
-        [("f32", (N, M)), ("f32", (N, 3))], lambda b, x, y: b.node("concat", [x, b.node("neg", [y])], axis=1), [(f32(5, 4), f32(5, 3)), (f32(1, 0), f32(1, 3))],
+        [("f32", (N, M)), ("f32", (N, 3))],
+        lambda b, x, y: b.node("concat", [x, b.node("neg", [y])], axis=1),
+        [(f32(5, 4), f32(5, 3)), (f32(1, 0), f32(1, 3))],
     ),
-    "one input twice among the outputs": ([("f32", (N,))], lambda b, x: (x, x, b.node("neg", [x])), [(f32(5),)]),
-}  # fmt: skip
+    "one input twice among the outputs": (
+        [("f32", (N,))],
+        lambda b, x: (x, x, b.node("neg", [x])),
+        [(f32(5),)],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", TARGETS)
