@@ -28,7 +28,6 @@ from hwsdk.codegen.loop_ir import (
     Value,
     View,
 )
-from hwsdk.codegen.lower.operands import Operands, take_apart
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
     Lowered,
@@ -41,9 +40,10 @@ from hwsdk.codegen.lower.lowered import (
     flatten_block,
     merge,
 )
+from hwsdk.codegen.lower.operands import Operands, take_apart
 from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
-from hwsdk.codegen.lower.staged.program import NotVector, Slot, VectorProgram
+from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, VectorProgram
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.dtypes import DTYPES
@@ -318,7 +318,8 @@ class StagedContraction:
 
         place = self.chip.target.memory(self.op.places[2])
         acc = Buffer("acc", self.op.dtypes[2], (tm, tn), place.name, align_bytes=place.align_bytes or 0)
-        body = pipeline(self.staging, mine * self.deep, load, compute, 0, "step")
+        self.hoist = Hoist(self.chip, self.namer)
+        body = pipeline(self.staging, mine * self.deep, load, compute, 0, "step", self.hoist.out)
         loop = For("task", ceildiv(tiles, per_task), (Alloc(acc), *body), "parallel", self.level)
         return self._kernel((loop,), args, packings, ceildiv(tiles, per_task))
 
@@ -451,7 +452,8 @@ class StagedContraction:
         first = sym("tc") * self.chip.lanes
         lanes = minimum(self.chip.lanes, s["nr"] - first)
         program = self._epilogue(mapping, s, m, first, lanes)
-        out.append(For("tr", s["mr"], (For("tc", ceildiv(s["nr"], self.chip.lanes), tuple(program.out)),)))
+        strips = For("tc", ceildiv(s["nr"], self.chip.lanes), tuple(program.out))
+        out.append(For("tr", s["mr"], (*program.once, strips)))
         target = (
             self.flat.offset if isinstance(self.flat.offset, int) else substitute(self.flat.offset, corner)
         )
@@ -482,7 +484,7 @@ class StagedContraction:
             )
 
         acc = Slot(View("acc", (row, first)), self.op.dtypes[2])
-        program = VectorProgram(self.chip, self.namer, lanes, source, {"acc": acc})
+        program = VectorProgram(self.chip, self.namer, lanes, source, {"acc": acc}, self.hoist)
         target = View("ct", (0, row, first))
         if self.flat.finish is None:
             program.moved_out(self.kernel.outputs[0].dtype, acc, target)

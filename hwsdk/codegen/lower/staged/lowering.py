@@ -7,6 +7,7 @@ memory, so that every kernel runs on every chip, and the reason why it is scalar
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Kernel, Tensor
@@ -18,14 +19,17 @@ from hwsdk.codegen.lower.map import lower_map
 from hwsdk.codegen.lower.row import lower_row
 from hwsdk.codegen.lower.staged.contraction import StagedContraction
 from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
+from hwsdk.codegen.lower.staged.maps import MapLowering
 from hwsdk.codegen.lower.staged.program import NotVector
+from hwsdk.codegen.lower.staged.reductions import ReductionLowering
 from hwsdk.codegen.lower.staged.rows import RowsLowering
+from hwsdk.codegen.lower.staged.tiles import SHORT
 from hwsdk.codegen.lower.staged.windows import WindowLowering
 from hwsdk.codegen.lower.window import lower_window
 from hwsdk.codegen.planner import Abilities, Contraction, plan_top
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.errors import PlanError
-from hwsdk.graph.dims import Ranges, sym
+from hwsdk.graph.dims import Ranges, product, sym
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Target
 
@@ -51,7 +55,7 @@ class StagedLowering:
                 case "row":
                     return [self._rows(kernel)]
                 case "window":
-                    return [WindowLowering(kernel, self.chip, self.scalar, self.ranges, self.level).lower()]
+                    return [self._window(kernel)]
                 case "contraction":
                     return self._contraction(kernel)
         except NotVector as reason:
@@ -64,13 +68,25 @@ class StagedLowering:
         for number, block in enumerate(kernel.blocks):
             one = replace(kernel, name=f"{kernel.name}_{number}" if number else kernel.name, blocks=(block,))
             try:
-                out.append(self._rows(one))
+                out.append(MapLowering(one, self.chip, self.scalar, self.ranges, self.level).lower())
             except NotVector as reason:
                 self.refused[one.name] = str(reason)
                 out += lower_map(one, self.scalar, self.ranges, self.level)
         return out
 
+    def _window(self, kernel: Kernel) -> Lowered:
+        """Few taps: each operand's footprint is held; many: they are streamed."""
+        try:
+            return WindowLowering(kernel, self.chip, self.scalar, self.ranges, self.level).lower()
+        except NotVector:
+            return ReductionLowering(kernel, self.chip, self.scalar, self.ranges, self.level).lower()
+
     def _rows(self, kernel: Kernel) -> Lowered:
+        """Short rows that only give a number each: with the rows side by side in a vector."""
+        reduced = product(i.extent for i in kernel.blocks[0].reduce)
+        if len(kernel.blocks) == 1 and isinstance(reduced, int) and reduced < SHORT:
+            with suppress(NotVector):
+                return ReductionLowering(kernel, self.chip, self.scalar, self.ranges, self.level).lower()
         return RowsLowering(kernel, self.chip, self.scalar, self.ranges, self.level).lower()
 
     def _scalar(self, kernel: Kernel) -> list[Lowered]:

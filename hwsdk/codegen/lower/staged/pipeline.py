@@ -119,26 +119,87 @@ class Staging:
         )
         return Intrin(op.name, operands, ((op.dims[0], rows), (op.dims[1], columns)))
 
+    def strided(
+        self, name: str, index: tuple[Index, ...], main: View, shape: tuple[Index, Index], steps: Steps,
+        likely: tuple[int, int], out: bool,
+    ) -> list[Stmt]:  # fmt: skip
+        """Copies between a dense rectangle (rows x columns, at `index` of a buffer) and main memory, where one
+        element down is steps[0] and one to the right is steps[1] away.
+
+        Rows of neighbours are one copy; anything else goes column by column or row by row, whichever is cheaper for
+        the `likely` shape.
+        """
+        (rows, columns), (down, right) = shape, steps
+        if right == 1 or columns == 1:
+            return [self._move(name, index, main, rows, columns, down, columns, out)]
+        if rows == 1:
+            return [self._move(name, index, main, columns, 1, right, 1, out)]
+        var = sym("piece")
+        x, y = likely
+        if self._cost(x, down) * y <= self._cost(y, right) * x:
+            one = self._move(name, _moved(index, var), _view(main, var * right), rows, 1, down, columns, out)
+            return [For("piece", columns, (one,))]
+        one = self._move(
+            name, _moved(index, var * columns), _view(main, var * down), columns, 1, right, 1, out
+        )
+        return [For("piece", rows, (one,))]
+
+    def _cost(self, count: int, step: Index) -> float:
+        """Bytes that a copy of `count` single elements is worth, its setup included."""
+        granule = self.chip.main.granule_bytes or 1
+        unit = self.chip.target.unit(next(iter(self.chip.copies.values())).unit)
+        setup = (unit.setup_cycles or 0) * (unit.bytes_per_cycle or 1)
+        return setup + count * (4 if step == 1 else granule)
+
+    def _move(
+        self, name: str, index: tuple[Index, ...], main: View, rows: Index, columns: Index, main_ld: Index,
+        near_ld: Index, out: bool,
+    ) -> Stmt:  # fmt: skip
+        near, far, dtype = self.chip.scratch.name, self.chip.main.name, self.buffers[name].dtype
+        here = View(name, index)
+        if out:
+            return self._copy(far, near, main, main_ld, here, near_ld, rows, columns, dtype)
+        return self._copy(near, far, here, near_ld, main, main_ld, rows, columns, dtype)
+
     def wait(self, pending: int) -> list[Stmt]:
         """Until all but `pending` copies are done (nothing, where copies block)."""
         names = {op.wait for op in self.chip.copies.values() if op.wait}
         return [Sync(name, pending) for name in sorted(names)]
 
 
+Steps = tuple[Index, Index]
+
+
+def _moved(index: tuple[Index, ...], by: Index) -> tuple[Index, ...]:
+    return (*index[:-1], index[-1] + by)
+
+
+def _view(view: View, by: Index) -> View:
+    return View(view.buffer, _moved(view.index, by))
+
+
 Part = Callable[[Index, str], Sequence[Stmt]]
 
 
-def pipeline(staging: Staging, steps: Index, load: Part, compute: Part, stores: int, var: str) -> Body:
+def pipeline(
+    staging: Staging,
+    steps: Index,
+    load: Part,
+    compute: Part,
+    stores: int,
+    var: str,
+    hoist: Sequence[Stmt] = (),
+) -> Body:
     """load(step, suffix) starts the copies of a step; compute(step, suffix) works on it and starts `stores`
     copies out.
 
-    `suffix` keeps the names that the two parts bind apart.
+    `suffix` keeps the names that the two parts bind apart; `hoist`, which the parts may add to, comes first.
     """
     step = sym(var)
     first: Body = (*load(0, "f"), *staging.wait(0))
     following = If(compare("lt", step + 1, steps), tuple(load(step + 1, "n")))
     loop = For(var, steps, (*staging.wait(stores), following, *compute(step, "")))
-    return (*staging.allocs(), If(compare("gt", steps, 0), (*first, loop, *staging.wait(0))))
+    return (*staging.allocs(), *hoist, If(compare("gt", steps, 0), (*first, loop, *staging.wait(0))))
 
 
 def bind(iters: Sequence[Iter], number: Index, suffix: str) -> tuple[list[Stmt], Mapping[str, Index]]:

@@ -8,7 +8,7 @@ body `NotVector`, and the kernel then runs as scalar code on the control unit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hwsdk.codegen.loop_ir import (
     Alloc,
@@ -30,7 +30,7 @@ from hwsdk.codegen.loop_ir import (
 )
 from hwsdk.codegen.lower.lowered import Namer
 from hwsdk.codegen.lower.staged.facts import Chip, VectorOp
-from hwsdk.graph.dims import free_symbols
+from hwsdk.graph.dims import free_symbols, substitute
 
 COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
 
@@ -52,12 +52,36 @@ Source = Callable[[Load], Slot | Value | None]
 
 
 @dataclass
+class Hoist:
+    """Vectors that are the same all over a task, filled once at its start."""
+
+    chip: Chip
+    namer: Namer
+    out: list[Stmt] = field(default_factory=list)
+    _slots: dict[tuple[str, str], Slot] = field(default_factory=dict)
+
+    def constant(self, value: Const) -> Slot:
+        key = (value.dtype, repr(value.value))
+        if key not in self._slots:
+            fill = self.chip.fill.get(value.dtype)
+            if fill is None:
+                raise NotVector(f"no intrinsic fills a vector of {value.dtype}")
+            name = self.namer.fresh("q")
+            self.out.append(Alloc(Buffer(name, value.dtype, (self.chip.lanes,), self.chip.vectors.name)))
+            view = View(name, (0,))
+            pairs = ((fill.operands[0], view), (fill.operands[1], value))
+            self.out.append(Intrin(fill.name, pairs, ((fill.dim, self.chip.lanes),)))
+            self._slots[key] = Slot(view, value.dtype)
+        return self._slots[key]
+
+
+@dataclass
 class VectorProgram:
     """Statements that compute values for `lanes` elements (an index, at most the chip's vector length).
 
     source(load) says where a load's elements already are: a slot, a scalar value that is the same for all
     lanes, or None (not available: the body cannot be vectorised here).  `known` are values bound to slots
-    beforehand.
+    beforehand.  `hoist` takes constants, `once` what is the same for all vectors of the loop around `out`.
     """
 
     chip: Chip
@@ -65,13 +89,19 @@ class VectorProgram:
     lanes: Index
     source: Source
     known: Mapping[str, Slot] = field(default_factory=dict)
+    hoist: Hoist | None = None
+    where: Mapping[str, Index] = field(default_factory=dict)  # values of iters, for indices used as values
     out: list[Stmt] = field(default_factory=list)
-    _memo: dict[int, tuple[Value, Slot]] = field(default_factory=dict)
+    once: list[Stmt] = field(default_factory=list)
+    _memo: dict[object, tuple[Value, Slot]] = field(default_factory=dict)
+    _filled_once: dict[View, Slot] = field(default_factory=dict)
+    _to: list[Stmt] | None = None
 
     def slot(self, value: Value) -> Slot:
-        found = self._memo.get(id(value))
+        key = _key(value)
+        found = self._memo.get(key)
         if found is None:
-            found = self._memo[id(value)] = (value, self._make(value))
+            found = self._memo[key] = (value, self._make(value))
         return found[1]
 
     def full(self, value: Value) -> Slot:
@@ -79,15 +109,22 @@ class VectorProgram:
         slot = self.slot(value)
         if not slot.single:
             return slot
-        return self._filled(slot.dtype, Load(slot.dtype, slot.view.buffer, slot.view.index))
+        if slot.view not in self._filled_once:
+            with_all = replace(self, lanes=self.chip.lanes, _to=self.once)
+            one = Load(slot.dtype, slot.view.buffer, slot.view.index)
+            self._filled_once[slot.view] = with_all._filled(slot.dtype, one)
+        return self._filled_once[slot.view]
 
     # -------------------------------------------------------------------------------------------------- nodes
     def _make(self, value: Value) -> Slot:
         match value:
             case Const(dtype=dtype):
-                return self._filled(dtype, value)
+                return self._filled(dtype, value) if self.hoist is None else self.hoist.constant(value)
             case FromIndex(dtype=dtype, index=index):
-                return self._filled(dtype, FromIndex(dtype, index))
+                moved = index if isinstance(index, int) else substitute(index, self.where)
+                return replace(self, lanes=self.chip.lanes, _to=self.once)._filled(
+                    dtype, FromIndex(dtype, moved)
+                )
             case Load():
                 return self._loaded(value)
             case Ref(name=name) if name in self.known:
@@ -108,16 +145,20 @@ class VectorProgram:
             return found
         if found is None:
             raise NotVector(f"access to {load.buffer} is neither contiguous nor the same for all lanes")
-        return self._filled(load.dtype, found)
+        return replace(self, lanes=self.chip.lanes, _to=self.once)._filled(load.dtype, found)
 
     def _new(self, dtype: str) -> Slot:
         name = self.namer.fresh("w")
-        self.out.append(Alloc(Buffer(name, dtype, (self.chip.lanes,), self.chip.vectors.name)))
+        self._out.append(Alloc(Buffer(name, dtype, (self.chip.lanes,), self.chip.vectors.name)))
         return Slot(View(name, (0,)), dtype)
+
+    @property
+    def _out(self) -> list[Stmt]:
+        return self.out if self._to is None else self._to
 
     def _use(self, op: VectorOp, *operands: View | Value | Index) -> None:
         pairs = tuple(zip(op.operands, operands, strict=True))
-        self.out.append(Intrin(op.name, pairs, ((op.dim, self.lanes),)))
+        self._out.append(Intrin(op.name, pairs, ((op.dim, self.lanes),)))
 
     def _filled(self, dtype: str, value: Value) -> Slot:
         op = self.chip.fill.get(dtype)
@@ -167,8 +208,7 @@ class VectorProgram:
         return slot
 
     def _is_single(self, value: Value) -> bool:
-        name = value.name if isinstance(value, Ref) else value.buffer if isinstance(value, Load) else ""
-        return name in self.known and self.known[name].single
+        return isinstance(value, Load | Ref) and self.slot(value).single
 
     # -------------------------------------------------------------------------------------------------- moves
     def moved_in(self, dtype: str, source: View) -> Slot:
@@ -181,6 +221,10 @@ class VectorProgram:
                 self._use(op, slot.view, source)
                 return slot
         raise NotVector(f"no intrinsic moves {dtype} from {self.chip.scratch.name} to {place}")
+
+    def single_in(self, dtype: str, source: View) -> Slot:
+        """One staged element in the vector place, to stand for all lanes."""
+        return replace(replace(self, lanes=1, _to=self.once).moved_in(dtype, source), single=True)
 
     def stored(self, value: Value, target: View) -> None:
         """Compute a value and put it into a staged buffer of its dtype; the move may do the last conversion."""
@@ -199,6 +243,13 @@ class VectorProgram:
         if op is None:
             raise NotVector(f"no intrinsic moves {value.dtype} to {dtype} in {self.chip.scratch.name}")
         self._use(op, target, value.view)
+
+
+def _key(value: Value) -> object:
+    """Two loads of one element are one value; other nodes are what they are."""
+    if isinstance(value, Load) and value.where is None:
+        return value.buffer, value.index
+    return id(value)
 
 
 def _erf(dtype: str, x: Value) -> Value:

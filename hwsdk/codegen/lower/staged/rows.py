@@ -1,8 +1,7 @@
-"""Maps and rows on a staged chip: long contiguous pieces are copied to the scratchpad, worked on in vectors,
-copied back.
+"""Rows on a staged chip: a row is copied to the scratchpad, worked on in vectors, copied back.
 
-Design choice: a map is a row kernel with one block; both go through the same two-half pipeline, whose step is
-a piece of a map or one whole row of a row kernel.
+Design choice: a step is one whole row, so what a row's statistics need is in vectors until the row is done; a row that
+is too long for the scratchpad runs as scalar code.
 """
 
 from __future__ import annotations
@@ -35,19 +34,16 @@ from hwsdk.codegen.lower.lowered import (
     flatten_block,
     merge,
 )
-from hwsdk.codegen.lower.map import contiguous_iter
 from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
-from hwsdk.codegen.lower.staged.program import NotVector, Slot, VectorProgram
+from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, VectorProgram
 from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
-from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import (
     Ranges,
     ceildiv,
     coefficient,
-    floordiv,
     free_symbols,
     minimum,
     mod,
@@ -56,7 +52,6 @@ from hwsdk.graph.dims import (
     sym,
 )
 
-PIECE = 4096  # elements of a map that one step works on, at most
 STEPS_PER_TASK = 64
 
 
@@ -77,17 +72,13 @@ class RowsLowering:
         self.kernel, self.chip, self.machine, self.ranges, self.level = kernel, chip, machine, ranges, level
         self.namer = Namer(kernel)
         self.staging = Staging(chip)
+        self.hoist = Hoist(chip, self.namer)
         self.streams: dict[tuple[str, Index], Stream] = {}
 
     def lower(self) -> Lowered:
         flats = [flatten_block(self.kernel, b, self.namer, self.ranges) for b in self.kernel.blocks]
-        if self.kernel.kind == "map":
-            rows, inner, flats = self._map_space(flats)
-            most = self._piece(flats)
-            piece: Index = max(1, min(most, inner.extent)) if isinstance(inner.extent, int) else most
-        else:
-            rows, inner, flats = self._row_space(flats)
-            piece = inner.extent
+        rows, inner, flats = self._row_space(flats)
+        piece = inner.extent
         self.rows, self.inner, self.piece = rows, inner, piece
         self.names = {b.output: self.namer.buffer[b.output] for b in self.kernel.blocks}
         self.temps = {t.name for t in self.kernel.temps}
@@ -97,11 +88,9 @@ class RowsLowering:
         stored = [f for f in flats if f.block.output in self.long and f.block.output not in self.temps]
         for f in stored:
             self.staging.add(f"out_{self.names[f.block.output]}", f.value.dtype, (1, piece))
-        pieces = ceildiv(inner.extent, piece) if self.kernel.kind == "map" else 1
-        total = product(r.extent for r in rows) * pieces
+        total = product(r.extent for r in rows)
         task = sym("task")
         count = minimum(STEPS_PER_TASK, total - task * STEPS_PER_TASK)
-        self.pieces = pieces
 
         def load(step: Index, suffix: str) -> list[Stmt]:
             return self._load(task * STEPS_PER_TASK + step, mod(step, 2), suffix)
@@ -109,23 +98,13 @@ class RowsLowering:
         def compute(step: Index, suffix: str) -> list[Stmt]:
             return self._compute(task * STEPS_PER_TASK + step, mod(step, 2), suffix, stored)
 
-        body = pipeline(self.staging, count, load, compute, len(stored), "step")
+        body = pipeline(self.staging, count, load, compute, len(stored), "step", self.hoist.out)
         grid = ceildiv(total, STEPS_PER_TASK)
         loop = (For("task", grid, body, "parallel", self.level),)
         work = total * piece * len(flats)
         return finish_kernel(self.kernel, self.namer, self.machine, loop, grid, work)
 
     # ------------------------------------------------------------------------------------------------ spaces
-    def _map_space(self, flats: list[FlatBlock]) -> tuple[list[Iter], Iter, list[FlatBlock]]:
-        (flat,) = flats
-        iters, gone = merge(flat.block.iters, flats)
-        flat = at(flat, gone)
-        inner = contiguous_iter(iters, flat.offset)
-        if inner is None or coefficient(flat.offset, inner.name) != 1:
-            raise NotVector("the result is not written contiguously")
-        flat = replace(flat, block=replace(flat.block, iters=tuple(iters)))
-        return [i for i in iters if i is not inner], inner, [flat]
-
     def _row_space(self, flats: list[FlatBlock]) -> tuple[list[Iter], Iter, list[FlatBlock]]:
         spaces = {i.name: replace(i, kind="parallel") for f in flats for i in f.block.iters}
         rows, gone = merge([i for n, i in spaces.items() if n.startswith("p")], flats)
@@ -136,16 +115,7 @@ class RowsLowering:
         return rows, inner[0], [at(f, {**gone, **gone_too}) for f in flats]
 
     def _is_long(self, f: FlatBlock) -> bool:
-        return self.kernel.kind == "map" or any(i.name.startswith("r") for i in f.block.iters)
-
-    def _piece(self, flats: Sequence[FlatBlock]) -> int:
-        """Elements per step such that two halves of everything fit the scratchpad."""
-        per_element = (
-            sum(DTYPES[x.dtype].size_bytes for f in flats for x in loads(f.value))
-            + DTYPES[flats[0].value.dtype].size_bytes
-        )
-        room = (self.chip.scratch.usable_bytes or 0) // (2 * max(1, per_element))
-        return max(self.chip.lanes, min(PIECE, room // self.chip.lanes * self.chip.lanes))
+        return any(i.name.startswith("r") for i in f.block.iters)
 
     # ----------------------------------------------------------------------------------------------- streams
     def _find_streams(self) -> None:
@@ -170,11 +140,9 @@ class RowsLowering:
                 if any(self.inner.name in free_symbols(i) for x in loads(let.value) for i in x.index):
                     raise NotVector("an index is read for every element")
 
-    def _place(self, number: Index, suffix: str) -> tuple[list[Stmt], dict[str, Index], Index, Index]:
-        """Lets and substitutions for one step, and (start, length) of its piece."""
-        row = number if self.pieces == 1 else floordiv(number, self.pieces)
-        start: Index = 0 if self.pieces == 1 else mod(number, self.pieces) * self.piece
-        out, names = bind(self.rows, row, suffix)
+    def _place(self, number: Index, suffix: str) -> tuple[list[Stmt], dict[str, Index]]:
+        """Lets and substitutions for one step."""
+        out, names = bind(self.rows, number, suffix)
         mapping: dict[str, Index] = dict(names)
         move = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, mapping))
         for f in self.flats:
@@ -183,14 +151,14 @@ class RowsLowering:
                     out.append(Let(f"{let.name}{suffix}", move(let.value)))
                     mapping[let.name] = sym(f"{let.name}{suffix}")
                     move = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, mapping))
-        length = self.inner.extent if self.pieces == 1 else minimum(self.piece, self.inner.extent - start)
-        return out, mapping, start, length
+        return out, mapping
 
     def _load(self, number: Index, half: Index, suffix: str) -> list[Stmt]:
-        out, mapping, start, length = self._place(number, suffix)
+        out, mapping = self._place(number, suffix)
+        length = self.inner.extent
         for stream in self.streams.values():
             offset = (
-                substitute(stream.offset, {**mapping, self.inner.name: start})
+                substitute(stream.offset, {**mapping, self.inner.name: 0})
                 if not isinstance(stream.offset, int)
                 else stream.offset
             )
@@ -201,7 +169,8 @@ class RowsLowering:
 
     # ---------------------------------------------------------------------------------------------- computing
     def _compute(self, number: Index, half: Index, suffix: str, stored: Sequence[FlatBlock]) -> list[Stmt]:
-        out, mapping, start, length = self._place(number, suffix)
+        out, mapping = self._place(number, suffix)
+        length = self.inner.extent
         self.known: dict[str, Slot] = {}
         for t in self.kernel.temps:
             if t.name in self.long:
@@ -230,7 +199,7 @@ class RowsLowering:
             offset = (
                 f.offset
                 if isinstance(f.offset, int)
-                else substitute(f.offset, {**mapping, self.inner.name: start})
+                else substitute(f.offset, {**mapping, self.inner.name: 0})
             )
             out.append(self.staging.store(f"out_{name}", half, View(name, (offset,)), 1, length, length))
         return out
@@ -258,7 +227,7 @@ class RowsLowering:
                 return program.moved_in(load.dtype, View(stream.name, (half, 0, first)))
             return load if coefficient(load.index[0], self.inner.name) == 0 else None
 
-        program = VectorProgram(self.chip, self.namer, lanes, source, self.known)
+        program = VectorProgram(self.chip, self.namer, lanes, source, self.known, self.hoist)
         return program
 
     def _bare(self, offset: Index) -> Index:
@@ -277,7 +246,7 @@ class RowsLowering:
             program.out.append(self._same(program.full(f.value), View(name, (first,)), program))
         else:
             program.stored(f.value, View(f"out_{name}", (half, 0, first)))
-        return [For(var, ceildiv(length, self.chip.lanes), tuple(program.out))]
+        return [*program.once, For(var, ceildiv(length, self.chip.lanes), tuple(program.out))]
 
     def _same(self, slot: Slot, target: View, program: VectorProgram) -> Stmt:
         """A copy inside the vector place, by whatever intrinsic does it: a move, or max(x, x)."""
@@ -325,7 +294,7 @@ class RowsLowering:
                 step.name, tuple(zip(step.operands, (acc, acc, slot.view), strict=True)), ((step.dim, lanes),)
             )
         )
-        out.append(For(var, ceildiv(length, whole), tuple(program.out)))
+        out += [*program.once, For(var, ceildiv(length, whole), tuple(program.out))]
         out.append(
             Intrin(
                 across.name,
@@ -338,7 +307,7 @@ class RowsLowering:
     def _statistic(self, f: FlatBlock) -> list[Stmt]:
         program = self._program(0, 1, 0)
         slot = program.full(f.value)
-        return [*program.out, *self._bound(f, replace(slot, single=True))]
+        return [*program.once, *program.out, *self._bound(f, replace(slot, single=True))]
 
     def _bound(self, f: FlatBlock, slot: Slot) -> list[Stmt]:
         """Remember a value per row; the control unit stores it if someone outside wants it."""

@@ -237,9 +237,9 @@ class WindowLowering:
             ((combine.dim, lanes),),
         )
         loop: Stmt = (
-            For(self.taps[-1].name, self.taps[-1].extent, (*step.out, add))
+            For(self.taps[-1].name, self.taps[-1].extent, (*step.once, *step.out, add))
             if self.taps
-            else For("none", 1, (*step.out, add))
+            else For("none", 1, (*step.once, *step.out, add))
         )
         for t in reversed(self.taps[:-1]):
             loop = For(t.name, t.extent, (loop,))
@@ -285,4 +285,4 @@ class WindowLowering:
             program.moved_out(self.kernel.outputs[0].dtype, acc, target)
         else:
             program.stored(self.flat.finish, target)
-        return program.out
+        return [*program.once, *program.out]
