@@ -36,7 +36,9 @@ def subject(name: str) -> Subject:
     """The subject of that name: `minilm_l6`, `small_encoder`, or a model of the catalogue's ladder."""
     if name in ("minilm_l6", "small_encoder"):
         weights, heads = (_published, HEADS) if name == "minilm_l6" else (small_weights, SMALL_HEADS)
-        lengths = tuple((1, n) for n in (1, 11, 78, 123, 205, 256))
+        lengths = tuple(
+            (1, n) for n in ((1, 11, 78, 123, 205, 256) if name == "minilm_l6" else (1, 7, 31, 64))
+        )
         return Subject(name, partial(_encoder_graph, name, weights, heads), partial(_encoder_file, weights, heads),
                        partial(tokens, weights), lengths)  # fmt: skip
     sizes, inputs = LADDER[name]
