@@ -18,6 +18,7 @@ from hwsdk.codegen.inline import ELEMENTWISE, INDEX_OPS, fusible
 from hwsdk.graph.dims import Dim
 from hwsdk.graph.graph import Graph, Node
 
+DEPTH = 100
 CONTRACTIONS = frozenset({"dot_general", "conv"})
 STREAMING_REDUCTIONS = frozenset({"sum", "max", "min", "prod", "any", "all"})
 
@@ -47,7 +48,22 @@ class Partition:
 
 def partition(graph: Graph, extra: Iterable[str] = ()) -> Partition:
     """Cut a graph into regions.  `extra` names values that must be materialised besides (see `demand`)."""
-    return _Partitioner(graph, frozenset(extra)).run()
+    return _Partitioner(graph, frozenset(extra) | _long_chains(graph)).run()
+
+
+def _long_chains(graph: Graph) -> set[str]:
+    """Values that end a chain of DEPTH scalar operations: a body is a tree, and trees have a bounded height."""
+    depth: dict[str, int] = {}
+    cut: set[str] = set()
+    for node in graph.nodes:
+        if not fusible(node):
+            continue
+        height = 1 + max((depth.get(i, 0) for i in node.inputs), default=0)
+        if height >= DEPTH:
+            cut.update(node.outputs)
+            height = 0
+        depth.update(dict.fromkeys(node.outputs, height))
+    return cut
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...]:

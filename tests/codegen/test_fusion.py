@@ -109,3 +109,14 @@ def test_dims_may_have_any_name() -> None:
     given = {"x0": rng.standard_normal((5, 7)).astype(np.float32), "x1": rng.standard_normal((7, 9)).astype(np.float32)}
     for name in ("x86", "npu"):
         check(graph, name, [given])
+
+
+def test_a_long_chain_is_cut_into_bodies_of_bounded_height() -> None:
+    def build(b: Any, x: Any) -> Any:
+        for _ in range(350):
+            x = b.node("abs", [b.node("neg", [x])])
+        return x
+
+    graph = graph_of([("f32", (N,))], build)
+    assert len(kinds(graph)) == 8  # 700 operations in hundreds
+    check(graph, "x86", [{"x0": np.linspace(-2, 2, 37, dtype=np.float32)}])
