@@ -118,5 +118,5 @@ def test_a_long_chain_is_cut_into_bodies_of_bounded_height() -> None:
         return x
 
     graph = graph_of([("f32", (N,))], build)
-    assert len(kinds(graph)) == 8  # 700 operations in hundreds
+    assert len(kinds(graph)) == 7  # 700 operations in hundreds
     check(graph, "x86", [{"x0": np.linspace(-2, 2, 37, dtype=np.float32)}])
