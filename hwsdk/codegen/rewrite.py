@@ -119,12 +119,6 @@ def refs(*roots: Value | None) -> frozenset[str]:
     return frozenset(v.name for v in subvalues(*roots) if isinstance(v, Ref))
 
 
-def substitute_index(mapping: Mapping[str, Index]) -> IndexMap:
-    from hwsdk.graph.dims import substitute
-
-    return lambda i: i if isinstance(i, int) else substitute(i, mapping)
-
-
 class Renamer:
     """Moves a body into another kernel: buffers and outlines get other names, accesses of some buffers are
     shifted.

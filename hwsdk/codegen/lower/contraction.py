@@ -190,7 +190,7 @@ class ContractionLowering:
         if b_name in self.constants and all(isinstance(e, int) for e in shape):
             names = [*(i.name for i in outer), "panel", *(i.name for i in k), "lane"]
             as_axes = {name: sym(f"p{axis}") for axis, name in enumerate(names)}
-            source = substitute(offset, as_axes) if not isinstance(offset, int) else offset
+            source = substitute(offset, as_axes)
             inside = lt(substitute(column, as_axes), n.extent)
             return Packing(tuple(int(e) for e in shape), source, inside, dtype), []  # type: ignore[arg-type]
         target = Tensor(f"{self.kernel.name}.packed", dtype, shape)

@@ -234,7 +234,7 @@ def at(flat: FlatBlock, gone: Mapping[str, Index]) -> FlatBlock:
     """The block at other values of its iters."""
     if not gone:
         return flat
-    rewriter = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, gone))
+    rewriter = Rewriter(index=lambda i: substitute(i, gone))
     return replace(
         flat,
         offset=rewriter.index(flat.offset),

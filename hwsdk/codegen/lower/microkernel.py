@@ -137,7 +137,7 @@ class MicroKernel:
     def _a_at(self, i: Index, here: Mapping[str, Index]) -> Index:
         rows: dict[str, Index] = {self.parts.m[-1].name: sym("row") + i} if self.parts.m else {}
         offset = self.parts.a.index[0]
-        return offset if isinstance(offset, int) else substitute(offset, {**rows, **here})
+        return substitute(offset, {**rows, **here})
 
     def _b_at(self, v: Index, here: Mapping[str, Index]) -> Index:
         """Offset of vector v of the panel's line for the current k."""
@@ -147,7 +147,7 @@ class MicroKernel:
         line = line * self.panels + sym("panel")
         for it in self.parts.k:
             line = line * it.extent + sym(it.name)
-        line = line if isinstance(line, int) else substitute(line, here)
+        line = substitute(line, here)
         return line * self.tile.width + v * self.tile.lanes
 
     def _step(self, rows: int, vectors: int, chain: int, here: Mapping[str, Index]) -> Body:
@@ -205,7 +205,7 @@ class MicroKernel:
         here: dict[str, Index] = {self.parts.n[-1].name: column}
         if self.parts.m:
             here[self.parts.m[-1].name] = sym("row") + i
-        rewriter = Rewriter(index=lambda x: x if isinstance(x, int) else substitute(x, here))
+        rewriter = Rewriter(index=lambda x: substitute(x, here))
         total: Value = Load(dtype, "acc", (i, v, lane))
         if self.flat.finish is not None:
             moved = rewriter(self.flat.finish)
@@ -220,7 +220,7 @@ class MicroKernel:
         for number in range(vectors):
             left = columns - number * lanes
             active = min(left, lanes) if isinstance(left, int) else maximum(0, minimum(left, lanes))
-            fixed = Rewriter(index=lambda x, n=number: x if isinstance(x, int) else substitute(x, {"v": n}))  # type: ignore[misc]
+            fixed = Rewriter(index=lambda x, n=number: substitute(x, {"v": n}))  # type: ignore[misc]
             inner: list[Stmt] = [Let(x.name, fixed(x.value)) for x in lets]
             inner.append(Store("o0", tuple(fixed.index(x) for x in store.index), fixed(store.value)))
             out.append(For("l", lanes, tuple(inner), "vector", active=None if active == lanes else active))

@@ -261,7 +261,7 @@ class RowLowering:
         def shown(value: Value) -> Value | None:
             return known.get(value.buffer) if isinstance(value, Load) else None
 
-        share = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, here), value=shown)
+        share = Rewriter(index=lambda i: substitute(i, here), value=shown)
         for f in phase:
             moved = replace(f, lets=tuple(Let(x.name, share(x.value)) for x in f.lets))
             out += lets_for(moved, bound | {vector.name}, fresh)

@@ -20,7 +20,7 @@ from hwsdk.codegen.lower.window import lower_window
 from hwsdk.codegen.planner import Abilities, Contraction, Family, family, plan
 from hwsdk.codegen.planner.selector import select
 from hwsdk.codegen.schedule import ContractionSchedule
-from hwsdk.graph.dims import Expr, Ranges, evaluate, floordiv, maximum, product, substitute
+from hwsdk.graph.dims import Ranges, evaluate, floordiv, maximum, product, substitute
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Intrinsic, Target
 
@@ -112,14 +112,12 @@ class SimdLowering:
         for version in kept:
             (wm, wn, _), (lm, _, _) = version.tiles.worker, version.tiles.level
             tile = self._tile(version.schedule, lowering.dtype)
-            blocks = (
-                substitute(x, sizes) if isinstance(x, Expr) else x for x in (wm, floordiv(wn, width), lm)
-            )
+            blocks = (substitute(x, sizes) for x in (wm, floordiv(wn, width), lm))
             row_block, panel_block, sub_rows = (maximum(1, b) for b in blocks)
             moved = replace(tile, row_block=row_block, panel_block=panel_block, sub_rows=sub_rows)
             tiles.append((moved, version.schedule))
         choice = select([v.cost for v in kept])
-        return (substitute(choice, sizes) if isinstance(choice, Expr) else choice), tiles
+        return (substitute(choice, sizes)), tiles
 
     def _family(self, problem: Contraction) -> Family:
         if problem not in self._families:

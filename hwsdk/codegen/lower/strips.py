@@ -78,7 +78,7 @@ def interior(flat: FlatBlock, strip: Iter, taps: Sequence[Iter]) -> Interior | N
             if not isinstance(move, int) or move < 0:
                 return None
             at_end = tap.extent - 1 if part.op == "lt" else 0
-            worst = worst if isinstance(worst, int) else substitute(worst, {tap.name: at_end})
+            worst = substitute(worst, {tap.name: at_end})
         if part.op == "ge":
             low = maximum(low, ceildiv(-worst, step))
         else:
@@ -134,7 +134,9 @@ class StripLowering:
         head: list[Stmt] = [Let(n, FromIndex("i64", e)) for n, e in lets.items()]
         strips = ceildiv(sym("inside"), self.size)
         start = sym("low") + minimum(sym("strip") * self.size, sym("inside") - self.size)
-        fast = For("strip", strips, (Let("start", FromIndex("i64", start)), *self._vectors(self._tile(inside))))
+        fast = For(
+            "strip", strips, (Let("start", FromIndex("i64", start)), *self._vectors(self._tile(inside)))
+        )
         slow = For("slow", sym("inside"), self._one(sym("low") + sym("slow")))
         middle = If(compare("ge", sym("inside"), self.size), (fast,), (slow,))
         if whole:
@@ -196,13 +198,15 @@ class StripLowering:
         if flat.finish is not None:
             whole = total
             finish = Rewriter(index=self._at_pixel)(flat.finish)
-            total = Rewriter(value=lambda v: whole if isinstance(v, Ref) and v.name == "acc" else None)(finish)
+            total = Rewriter(value=lambda v: whole if isinstance(v, Ref) and v.name == "acc" else None)(
+                finish
+            )
         offset = self._at_pixel(flat.offset)
         out.append(For("p", self.size, (Store("o0", (offset,), total),), "unroll"))
         return out
 
     def _at_pixel(self, index: Index) -> Index:
-        return index if isinstance(index, int) else substitute(index, {self.strip.name: sym("start") + sym("p")})
+        return substitute(index, {self.strip.name: sym("start") + sym("p")})
 
     def _shared(self, value: Value, lane: Index) -> tuple[list[Stmt], Value]:
         """Operands that are the same for the whole strip, loaded once per tap."""
