@@ -142,5 +142,13 @@ class MapLowering:
                 return program.single_in(load.dtype, View(stream.name, (slot, row)))
             return program.moved_in(load.dtype, View(stream.name, (slot, first)))
 
-        program = VectorProgram(self.chip, self.namer, lanes, source, hoist=self.hoist, where=corner)
+        program = VectorProgram(
+            self.chip,
+            self.namer,
+            lanes,
+            source,
+            hoist=self.hoist,
+            where=corner,
+            varies=frozenset({self.tiling.x.name, self.tiling.y.name}),
+        )
         return program

@@ -69,15 +69,12 @@ class Staging:
             buffer.dtype,
         )
 
-    def rectangle(
-        self, name: str, index: tuple[Index, ...], source: View, rows: Index, columns: Index, source_ld: Index
-    ) -> Stmt:
-        """Copy rows x columns of `source` to a place inside a buffer."""
-        buffer = self.buffers[name]
-        to, place = self.chip.scratch.name, self.chip.main.name
-        return self._copy(
-            to, place, View(name, index), buffer.shape[-1], source, source_ld, rows, columns, buffer.dtype
-        )
+    def piece(
+        self, name: str, where: tuple[Index, ...], main: View, rows: Index, columns: Index, main_ld: Index,
+        near_ld: Index, *, out: bool = False,
+    ) -> Stmt:  # fmt: skip
+        """One copy of rows x columns between a place inside a buffer and main memory."""
+        return self._move(name, where, main, rows, columns, main_ld, near_ld, out)
 
     def store(
         self, name: str, half: Index, target: View, rows: Index, columns: Index, target_ld: Index

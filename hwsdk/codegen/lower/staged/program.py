@@ -30,6 +30,7 @@ from hwsdk.codegen.loop_ir import (
 )
 from hwsdk.codegen.lower.lowered import Namer
 from hwsdk.codegen.lower.staged.facts import Chip, VectorOp
+from hwsdk.codegen.rewrite import Rewriter, subvalues
 from hwsdk.graph.dims import free_symbols, substitute
 
 COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
@@ -91,6 +92,7 @@ class VectorProgram:
     known: Mapping[str, Slot] = field(default_factory=dict)
     hoist: Hoist | None = None
     where: Mapping[str, Index] = field(default_factory=dict)  # values of iters, for indices used as values
+    varies: frozenset[str] = frozenset()  # iters that differ between the lanes
     out: list[Stmt] = field(default_factory=list)
     once: list[Stmt] = field(default_factory=list)
     _memo: dict[object, tuple[Value, Slot]] = field(default_factory=dict)
@@ -117,14 +119,14 @@ class VectorProgram:
 
     # -------------------------------------------------------------------------------------------------- nodes
     def _make(self, value: Value) -> Slot:
+        if not isinstance(value, Const | Load | Ref) and _same_for_all(value):
+            if any(self.varies & free_symbols(v.index) for v in subvalues(value) if isinstance(v, FromIndex)):
+                raise NotVector("an index is used as a value")
+            moved = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, self.where))(value)
+            return replace(self, lanes=self.chip.lanes, _to=self.once)._filled(value.dtype, moved)
         match value:
             case Const(dtype=dtype):
                 return self._filled(dtype, value) if self.hoist is None else self.hoist.constant(value)
-            case FromIndex(dtype=dtype, index=index):
-                moved = index if isinstance(index, int) else substitute(index, self.where)
-                return replace(self, lanes=self.chip.lanes, _to=self.once)._filled(
-                    dtype, FromIndex(dtype, moved)
-                )
             case Load():
                 return self._loaded(value)
             case Ref(name=name) if name in self.known:
@@ -149,7 +151,9 @@ class VectorProgram:
 
     def _new(self, dtype: str) -> Slot:
         name = self.namer.fresh("w")
-        self._out.append(Alloc(Buffer(name, dtype, (self.chip.lanes,), self.chip.vectors.name)))
+        (self._out if self.hoist is None else self.hoist.out).append(
+            Alloc(Buffer(name, dtype, (self.chip.lanes,), self.chip.vectors.name))
+        )
         return Slot(View(name, (0,)), dtype)
 
     @property
@@ -243,6 +247,11 @@ class VectorProgram:
         if op is None:
             raise NotVector(f"no intrinsic moves {value.dtype} to {dtype} in {self.chip.scratch.name}")
         self._use(op, target, value.view)
+
+
+def _same_for_all(value: Value) -> bool:
+    """Does a value depend on nothing but run-time integers?"""
+    return not any(isinstance(v, Load | Ref) for v in subvalues(value))
 
 
 def _key(value: Value) -> object:

@@ -73,6 +73,7 @@ class ReductionLowering:
         if flat.lets:
             raise NotVector("a reduction reads indices from memory")
         moving = self.streams.moving(flat, x, y)
+        self.varies = frozenset({x.name, y.name})
         self.rows = self.streams.row_wise(moving, x, y)
         size = room_for(self.chip, 2, [m.dtype for m in moving] or [self.dtype], PIECE)
         rest = [i for i in inner if i is not x]
@@ -213,7 +214,14 @@ class ReductionLowering:
 
         acc = Slot(View("acc", (first,)), self.dtype)
         program = VectorProgram(
-            self.chip, self.namer, lanes, end, {"acc": acc}, hoist=self.hoist, where=place.corner
+            self.chip,
+            self.namer,
+            lanes,
+            end,
+            {"acc": acc},
+            hoist=self.hoist,
+            where=place.corner,
+            varies=self.varies,
         )
         target = View("out", (0, first))
         if self.flat.finish is None:

@@ -1,39 +1,33 @@
-"""Windows on a staged chip: small reductions (depthwise convolution, pooling) vectorised over the contiguous dim.
+"""Windows on a staged chip: small reductions (depthwise convolution, pooling), vectors along the contiguous dim.
 
-Design choice: a step computes a strip of outputs along one dim for one vector of the contiguous dim.  Each operand's
-footprint for a strip is a small rectangle of vectors, copied in as rows of one 2-D copy per remaining tap dim.
+Design choice: a task keeps one chunk of the contiguous dim, so what depends on nothing else (weights, bias) is loaded
+once and stays where vectors work.  A step computes a strip of outputs.  What the strip needs of an operand lies
+densely there too: a line per outer tap and phase of the stride, so every tap is the same vectors from a little further
+on, and where a chunk is narrow one vector holds several outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hwsdk.codegen.blocks import Iter, Kernel
-from hwsdk.codegen.loop_ir import (
-    Alloc,
-    Buffer,
-    Const,
-    For,
-    Index,
-    Intrin,
-    Load,
-    Stmt,
-    Value,
-    View,
-)
+from hwsdk.codegen.loop_ir import Alloc, Buffer, Const, For, Index, Intrin, Load, Stmt, Value, View
 from hwsdk.codegen.lower.lowered import Lowered, Machine, Namer, at, finish_kernel, flatten_block, merge
 from hwsdk.codegen.lower.map import contiguous_iter
 from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
-from hwsdk.codegen.lower.staged.program import NotVector, Slot, VectorProgram
+from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, VectorProgram
+from hwsdk.codegen.lower.staged.tiles import ONE, only_used
 from hwsdk.codegen.neutral import neutral
-from hwsdk.codegen.rewrite import loads
+from hwsdk.codegen.rewrite import Rewriter, loads
+from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import (
     Ranges,
     ceildiv,
     coefficient,
+    floordiv,
     free_symbols,
     minimum,
     mod,
@@ -42,33 +36,71 @@ from hwsdk.graph.dims import (
     sym,
 )
 
-STRIP = 16  # outputs along the strip, at most
+STRIP = 32  # outputs along the strip, at most
 STEPS_PER_TASK = 64
 MOST_TAPS = 64
+Key = tuple[str, Index]
 
 
 @dataclass(frozen=True)
-class Footprint:
-    """What one operand needs for a strip: `columns` vectors at distance `step`, for every value of `outer` taps.
-
-    weight: by iter, how many columns one step of it moves; iters of `outer` move to another copy.
-    """
+class Line:
+    """A moving operand.  `step`: from one column to the next; `stride`: columns from one output to the next;
+    `weight`: columns per tap; `span`: the farthest column that the taps of one output reach; `outer`: taps with a
+    line of their own."""
 
     load: Load
     name: str
     step: Index
-    weight: dict[str, int]
-    columns: int
+    stride: int
+    weight: Mapping[str, int]
+    span: int
     outer: tuple[Iter, ...]
+
+    @property
+    def phases(self) -> int:
+        return min(self.stride, self.span + 1)
+
+    def columns(self, outputs: Index, phase: int = 0) -> Index:
+        """Columns of one phase that so many outputs need."""
+        return outputs + (self.span - phase) // self.stride
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """An operand that a task keeps: one vector for every combination of its taps."""
+
+    load: Load
+    name: str
+    taps: tuple[Iter, ...]
+
+    @property
+    def count(self) -> int:
+        return int(str(product(t.extent for t in self.taps)))
+
+    @property
+    def number(self) -> Index:
+        total: Index = 0
+        for t in self.taps:
+            total = total * t.extent + sym(t.name)
+        return total
+
+
+@dataclass
+class Operands:
+    """Who is who among the accesses, for one length of strips."""
+
+    lines: dict[Key, Line] = field(default_factory=dict)
+    fixed: dict[Key, Fixed] = field(default_factory=dict)
+    tall: dict[Key, str] = field(default_factory=dict)  # operands of the epilogue with an element per output
 
 
 class WindowLowering:
     """Lowers a window kernel; raises NotVector where an access does not fit."""
 
     def __init__(self, kernel: Kernel, chip: Chip, machine: Machine, ranges: Ranges, level: str) -> None:
-        self.kernel, self.chip, self.machine, self.level = kernel, chip, machine, level
-        self.namer = Namer(kernel)
-        flat = flatten_block(kernel, kernel.blocks[0], self.namer, ranges)
+        self.kernel, self.chip, self.machine, self.level = only_used(kernel), chip, machine, level
+        self.namer = Namer(self.kernel)
+        flat = flatten_block(self.kernel, self.kernel.blocks[0], self.namer, ranges)
         outer, gone = merge(flat.block.parallel, [flat])
         flat = at(flat, gone)
         self.taps = flat.block.reduce
@@ -76,15 +108,33 @@ class WindowLowering:
         vector = contiguous_iter(list(outer), flat.offset)
         if vector is None or coefficient(flat.offset, vector.name) != 1:
             raise NotVector("the result is not written contiguously")
-        if flat.lets:
+        if flat.lets or flat.where is not None:
             raise NotVector("a window reads indices from memory")
         count = product(t.extent for t in self.taps)
         if not isinstance(count, int) or count > MOST_TAPS:
             raise NotVector(f"a window of {count} elements is too large to hold")
         self.vector = vector
         rest = [i for i in outer if i is not vector]
-        self.strip = rest[-1] if rest else Iter("one", 1)
+        self.strip = rest[-1] if rest else ONE
         self.rows = rest[:-1]
+        width, lanes = vector.extent, chip.lanes
+        self.side = lanes // width if isinstance(width, int) and width < lanes else 1
+        self.lanes = self.side * width if isinstance(width, int) and width < lanes else lanes
+        self._operations()
+
+    def _operations(self) -> None:
+        kind, self.dtype = (
+            self.flat.block.combiner or "sum",
+            self.flat.block.accumulator or self.flat.value.dtype,
+        )
+        fill, combine = (
+            self.chip.fill.get(self.dtype),
+            self.chip.binary.get((COMBINE[kind], self.dtype, False)),
+        )
+        if fill is None or combine is None:
+            raise NotVector(f"no intrinsic reduces {self.dtype} by {kind}")
+        self.fill, self.combine = fill, combine
+        self.neutral = Const(self.dtype, neutral(kind, self.dtype))
 
     def lower(self) -> Lowered:
         size = STRIP
@@ -92,197 +142,316 @@ class WindowLowering:
             size //= 2
             if size == 0:
                 raise NotVector("no strip of a window fits the scratchpad")
-        lanes = self.chip.lanes
-        strips, chunks = ceildiv(self.strip.extent, size), ceildiv(self.vector.extent, lanes)
-        total = product(r.extent for r in self.rows) * strips * chunks
-        self.counts = strips, chunks
+        self.hoist = Hoist(self.chip, self.namer)
+        chunks = ceildiv(self.vector.extent, self.chip.lanes)
+        self.strips = ceildiv(self.strip.extent, size)
+        total = product(r.extent for r in self.rows) * self.strips
+        groups = ceildiv(total, STEPS_PER_TASK)
         task = sym("task")
-        count = minimum(STEPS_PER_TASK, total - task * STEPS_PER_TASK)
+        group, chunk = (task, 0) if chunks == 1 else (floordiv(task, chunks), mod(task, chunks))
+        self.first = chunk * self.chip.lanes
+        self.width = minimum(self.chip.lanes, self.vector.extent - self.first)
+        self.hoist.out += self._resident()
+        start = group * STEPS_PER_TASK
 
         def load(step: Index, suffix: str) -> list[Stmt]:
-            return self._load(task * STEPS_PER_TASK + step, mod(step, 2), suffix)
+            return self._load(start + step, mod(step, 2), suffix)
 
         def compute(step: Index, suffix: str) -> list[Stmt]:
-            return self._compute(task * STEPS_PER_TASK + step, mod(step, 2), suffix)
+            return self._compute(start + step, mod(step, 2), suffix)
 
-        body = pipeline(self.staging, count, load, compute, 1, "step")
-        grid = ceildiv(total, STEPS_PER_TASK)
+        count = minimum(STEPS_PER_TASK, total - start)
+        body = pipeline(self.staging, count, load, compute, 1, "step", self.hoist.out)
+        grid = groups * chunks
         loop = (For("task", grid, body, "parallel", self.level),)
-        return finish_kernel(self.kernel, self.namer, self.machine, loop, grid, total * size)
+        work = total * chunks * size * self.chip.lanes
+        return finish_kernel(self.kernel, self.namer, self.machine, loop, grid, work)
 
-    # --------------------------------------------------------------------------------------------- footprints
+    # --------------------------------------------------------------------------------------------- operands
     def _stage(self, size: int) -> bool:
+        """Sort the accesses and stage them; does a strip of `size` outputs fit?"""
         self.size = size
         self.staging = Staging(self.chip)
-        self.footprints: dict[tuple[str, Index], Footprint] = {}
+        self.operands = Operands()
+        held = (size * self.chip.lanes + 24 * self.chip.lanes) * DTYPES[self.dtype].size_bytes
         for load in loads(self.flat.value):
-            key = (load.buffer, load.index[0])
-            if key not in self.footprints:
-                self.footprints[key] = self._footprint(load, f"in{len(self.footprints)}")
-        self.streams: dict[tuple[str, Index], str] = {}
+            held += self._operand(load, size)
         for load in loads(self.flat.finish):
-            if coefficient(load.index[0], self.vector.name) == 1:
-                key = (load.buffer, load.index[0])
-                if key not in self.streams:
-                    rows = size if self.strip.name in free_symbols(load.index[0]) else 1
-                    self.streams[key] = self.staging.add(
-                        f"e{len(self.streams)}", load.dtype, (rows, self.chip.lanes)
-                    )
-        self.staging.add("ct", self.kernel.outputs[0].dtype, (size, self.chip.lanes))
-        return isinstance(self.staging.bytes, int) and self.staging.bytes <= (
-            self.chip.scratch.usable_bytes or 0
-        )
+            held += self._end(load, size)
+        self.staging.add("ct", self.kernel.outputs[0].dtype, (size * self.chip.lanes,))
+        room, near = self.chip.vectors.usable_bytes or 0, self.chip.scratch.usable_bytes or 0
+        return isinstance(self.staging.bytes, int) and self.staging.bytes <= near and held <= room
 
-    def _footprint(self, load: Load, name: str) -> Footprint:
+    def _operand(self, load: Load, size: int) -> int:
+        """Bytes that one more operand takes where vectors work."""
+        key, offset = (load.buffer, load.index[0]), load.index[0]
+        known = self.operands
         if load.where is not None:
             raise NotVector(f"access to {load.buffer} is guarded")
-        if coefficient(load.index[0], self.vector.name) != 1:
+        if coefficient(offset, self.vector.name) != 1:
             raise NotVector(f"access to {load.buffer} is not contiguous")
-        moves: list[tuple[Iter, Index, int]] = []
-        for it in (replace(self.strip, extent=self.size), *self.taps):
-            step = coefficient(load.index[0], it.name)
-            if step is None or not isinstance(it.extent, int):
+        if key in known.lines or key in known.fixed:
+            return 0
+        moving = {self.strip.name, *(r.name for r in self.rows)}
+        if not moving & free_symbols(offset):
+            taps = tuple(t for t in self.taps if t.name in free_symbols(offset))
+            return self._keep(load, taps)
+        line = self._line(load, f"in{len(known.lines)}")
+        known.lines[key] = line
+        lead = [int(str(i.extent)) for i in line.outer]
+        columns = line.columns(size)
+        assert isinstance(columns, int)
+        self.staging.add(line.name, load.dtype, (*lead, line.phases, columns * self.chip.lanes))
+        return int(str(product(lead))) * line.phases * columns * self.chip.lanes * 4
+
+    def _keep(self, load: Load, taps: tuple[Iter, ...]) -> int:
+        known = self.operands.fixed
+        fixed = known[load.buffer, load.index[0]] = Fixed(load, f"w{len(known)}_", taps)
+        self.staging.add(f"in_{fixed.name}", load.dtype, (fixed.count * self.lanes,), halves=1)
+        return fixed.count * self.lanes * 4
+
+    def _end(self, load: Load, size: int) -> int:
+        """An operand of the epilogue."""
+        key, offset = (load.buffer, load.index[0]), load.index[0]
+        along = coefficient(offset, self.vector.name)
+        if along == 0 and self.side == 1:
+            return 0  # the same for all lanes: read where it is used
+        if along != 1:
+            raise NotVector(f"access to {load.buffer} is not contiguous")
+        moving = {self.strip.name, *(r.name for r in self.rows)}
+        if not moving & free_symbols(offset):
+            return self._keep(load, ()) if key not in self.operands.fixed else 0
+        if key not in self.operands.tall:
+            name = self.operands.tall[key] = f"e{len(self.operands.tall)}"
+            self.staging.add(name, load.dtype, (size * self.chip.lanes,))
+        return 0
+
+    def _line(self, load: Load, name: str) -> Line:
+        offset = load.index[0]
+        steps: dict[str, Index] = {}
+        for it in (self.strip, *self.taps):
+            step = coefficient(offset, it.name)
+            if step is None:
                 raise NotVector(f"access to {load.buffer} is not affine")
             if step != 0:
-                moves.append((it, step, it.extent))
-        base = self._base([m[1] for m in moves])
-        weight: dict[str, int] = {}
-        outer: list[Iter] = []
-        columns = 1
-        for it, step, extent in moves:
-            times = self._times(step, base)
-            if times is None or times > 8:
-                outer.append(it)
-                continue
-            weight[it.name] = times
-            columns += (extent - 1) * times
-        lead = [i.extent for i in outer]
-        self.staging.add(name, load.dtype, (*lead, columns, self.chip.lanes))
-        return Footprint(load, name, base, weight, columns, tuple(outer))
+                steps[it.name] = step
+        base = _smallest(list(steps.values())) if steps else self.chip.lanes
+        stride = _times(steps.get(self.strip.name, base), base)
+        if stride is None or stride > 8:  # the taps do not lie between the outputs: every tap is a line
+            base, stride = steps[self.strip.name], 1
+        near = {t.name: _times(steps[t.name], base) for t in self.taps if t.name in steps}
+        weight = {n: times for n, times in near.items() if times is not None and times <= 8}
+        outer = tuple(t for t in self.taps if t.name in steps and t.name not in weight)
+        span = sum(
+            times * (int(str(t.extent)) - 1) for t in self.taps for n, times in weight.items() if n == t.name
+        )
+        return Line(load, name, base, stride, weight, span, outer)
 
-    def _base(self, steps: Sequence[Index]) -> Index:
-        """The smallest step, of which the others may be multiples."""
-        best: Index = 0
-        for step in steps:
-            if best == 0 or (self._times(best, step) or 0) > 1:
-                best = step
-        return best if best != 0 else self.chip.lanes
+    # --------------------------------------------------------------------------------------------- residents
+    def _resident(self) -> list[Stmt]:
+        """What a task keeps, copied in and moved to where vectors work."""
+        out: list[Stmt] = []
+        here = {self.vector.name: self.first}
+        for f in self.operands.fixed.values():
+            for part in range(self.side):
+                out += self._kept(f, here, part)
+        out += self.staging.wait(0)
+        for f in self.operands.fixed.values():
+            kind = self._loaded(f.load.dtype)
+            out.append(Alloc(Buffer(f.name, kind, (f.count * self.lanes,), self.chip.vectors.name)))
+            out += self._moved_in(
+                f.name, (), f"in_{f.name}", (0,), f.count * self.side * self.width, f.load.dtype
+            )
+        for line in self.operands.lines.values():
+            shape = self.staging.buffers[line.name].shape[1:]
+            kind = self._loaded(line.load.dtype)
+            out.append(Alloc(Buffer(f"x_{line.name}", kind, shape, self.chip.vectors.name)))
+        out.append(Alloc(Buffer("total", self.dtype, (self.lanes,), self.chip.vectors.name)))
+        return out
 
-    def _times(self, a: Index, b: Index) -> int | None:
-        """a / b as an integer, if it is one."""
-        for times in range(1, 65):
-            if b * times == a:
-                return times
-        return None
+    def _kept(self, f: Fixed, here: Mapping[str, Index], part: int) -> list[Stmt]:
+        """Copies of one operand: all its taps at once where they are evenly spaced."""
+        offset, wide = f.load.index[0], self.side * self.width
+        steps = [coefficient(offset, t.name) for t in f.taps]
+        even = all(
+            a is not None and b is not None and a == b * t.extent
+            for a, b, t in zip(steps, steps[1:], f.taps[1:], strict=False)
+        )
+        name = f"in_{f.name}"
+        if even:
+            origin = _at(offset, {**here, **{t.name: 0 for t in f.taps}})
+            ld = steps[-1] if steps else self.width
+            assert ld is not None
+            view = View(f.load.buffer, (origin,))
+            return [self.staging.piece(name, (0, part * self.width), view, f.count, self.width, ld, wide)]
+        view = View(f.load.buffer, (_at(offset, here),))
+        where = (0, f.number * wide + part * self.width)
+        copy: Stmt = self.staging.piece(name, where, view, 1, self.width, self.width, wide)
+        for t in reversed(f.taps):
+            copy = For(t.name, t.extent, (copy,))
+        return [copy]
+
+    def _loaded(self, dtype: str) -> str:
+        """The dtype that elements have where vectors work."""
+        near, place = self.chip.scratch.name, self.chip.vectors.name
+        return dtype if (dtype, place, dtype, near) in self.chip.move else "f32"
+
+    def _moved_in(
+        self,
+        name: str,
+        lead: tuple[Index, ...],
+        source: str,
+        where: tuple[Index, ...],
+        length: Index,
+        dtype: str,
+    ) -> list[Stmt]:
+        """A run from the scratchpad to where vectors work."""
+        place = self.chip.vectors.name
+        op = self.chip.move.get((self._loaded(dtype), place, dtype, self.chip.scratch.name))
+        if op is None:
+            raise NotVector(f"no intrinsic moves {dtype} from {self.chip.scratch.name} to {place}")
+        var = self.namer.fresh("j")
+        first = sym(var) * op.lanes
+        views = (View(name, (*lead, first)), View(source, (*where, first)))
+        use = Intrin(
+            op.name,
+            tuple(zip(op.operands, views, strict=True)),
+            ((op.dim, minimum(op.lanes, length - first)),),
+        )
+        return [For(var, ceildiv(length, op.lanes), (use,))]
 
     # ------------------------------------------------------------------------------------------------- steps
-    def _place(self, number: Index, suffix: str) -> tuple[list[Stmt], dict[str, Index], Index, Index]:
-        """Lets, origin of the step, outputs in the strip, lanes."""
-        names = [*self.rows, Iter("strip_number", self.counts[0]), Iter("chunk", self.counts[1])]
-        out, found = bind(names, number, suffix)
+    def _place(self, number: Index, suffix: str) -> tuple[list[Stmt], dict[str, Index], Index]:
+        """Lets, origin of the step, outputs in the strip."""
+        out, found = bind([*self.rows, Iter("strip_number", self.strips)], number, suffix)
         origin = {r.name: found[r.name] for r in self.rows}
         first = found["strip_number"] * self.size
-        lane = found["chunk"] * self.chip.lanes
-        origin[self.strip.name], origin[self.vector.name] = first, lane
-        return (
-            out,
-            origin,
-            minimum(self.size, self.strip.extent - first),
-            minimum(self.chip.lanes, self.vector.extent - lane),
-        )
+        origin[self.strip.name], origin[self.vector.name] = first, self.first
+        return out, origin, minimum(self.size, self.strip.extent - first)
 
     def _load(self, number: Index, half: Index, suffix: str) -> list[Stmt]:
-        out, origin, count, lanes = self._place(number, suffix)
-        for f in self.footprints.values():
-            rows: Index = f.columns
-            if self.strip.name in f.weight:
-                rows = f.columns - f.weight[self.strip.name] * (self.size - count)
-            taps = {t.name: 0 for t in self.taps if t not in f.outer}
-            offset = self._moved(f.load.index[0], {**origin, **taps})
-            lead = tuple(sym(t.name) for t in f.outer)
-            source = View(f.load.buffer, (offset,))
-            copy: Stmt = self.staging.rectangle(f.name, (half, *lead, 0, 0), source, rows, lanes, f.step)
-            for t in reversed(f.outer):
-                copy = For(t.name, t.extent, (copy,))
-            out.append(copy)
-        for (buffer, offset), name in self.streams.items():
-            tall = self.strip.name in free_symbols(offset)
-            step = coefficient(offset, self.strip.name) if tall else self.chip.lanes
-            assert step is not None
-            source = View(buffer, (self._moved(offset, origin),))
-            out.append(self.staging.rectangle(name, (half, 0, 0), source, count if tall else 1, lanes, step))
+        out, origin, count = self._place(number, suffix)
+        for line in self.operands.lines.values():
+            taps = {t.name: 0 for t in self.taps if t not in line.outer}
+            offset = _at(line.load.index[0], {**origin, **taps})
+            lead = tuple(sym(t.name) for t in line.outer)
+            copies: list[Stmt] = []
+            for phase in range(line.phases):
+                view = View(line.load.buffer, (offset + phase * line.step,))
+                where = (half, *lead, phase, 0)
+                rows, ld = line.columns(count, phase), line.step * line.stride
+                copies.append(self.staging.piece(line.name, where, view, rows, self.width, ld, self.width))
+            for t in reversed(line.outer):
+                copies = [For(t.name, t.extent, tuple(copies))]
+            out += copies
+        for (buffer, offset), name in self.operands.tall.items():
+            step = coefficient(offset, self.strip.name)
+            if step is None:
+                raise NotVector(f"access to {buffer} is not affine")
+            view = View(buffer, (_at(offset, origin),))
+            out.append(self.staging.piece(name, (half, 0), view, count, self.width, step, self.width))
         return out
-
-    def _moved(self, offset: Index, where: dict[str, Index]) -> Index:
-        return offset if isinstance(offset, int) else substitute(offset, where)
 
     def _compute(self, number: Index, half: Index, suffix: str) -> list[Stmt]:
-        out, origin, count, lanes = self._place(number, suffix)
-        kind, dtype = self.flat.block.combiner or "sum", self.flat.block.accumulator or self.flat.value.dtype
-        fill, combine = self.chip.fill.get(dtype), self.chip.binary.get((COMBINE[kind], dtype, False))
-        if fill is None or combine is None:
-            raise NotVector(f"no intrinsic reduces {dtype} by {kind}")
+        out, origin, count = self._place(number, suffix)
+        for line in self.operands.lines.values():
+            lead = tuple(sym(t.name) for t in line.outer)
+            moves: list[Stmt] = []
+            for phase in range(line.phases):
+                run = line.columns(count, phase) * self.width
+                moves += self._moved_in(
+                    f"x_{line.name}", (*lead, phase), line.name, (half, *lead, phase), run, line.load.dtype
+                )
+            for t in reversed(line.outer):
+                moves = [For(t.name, t.extent, tuple(moves))]
+            out += moves
+        total, wide = count * self.width, self.side * self.width
+        first = sym("vector") * wide
+        lanes = minimum(wide, total - first)
         acc = View("total", (0,))
-        column = sym("column")
         clear = Intrin(
-            fill.name,
-            ((fill.operands[0], acc), (fill.operands[1], Const(dtype, neutral(kind, dtype)))),
-            ((fill.dim, lanes),),
+            self.fill.name,
+            ((self.fill.operands[0], acc), (self.fill.operands[1], self.neutral)),
+            ((self.fill.dim, lanes),),
         )
-        step = self._tap(half, lanes, column)
-        slot = step.full(self.flat.value)
-        add = Intrin(
-            combine.name,
-            tuple(zip(combine.operands, (acc, acc, slot.view), strict=True)),
-            ((combine.dim, lanes),),
-        )
-        loop: Stmt = (
-            For(self.taps[-1].name, self.taps[-1].extent, (*step.once, *step.out, add))
-            if self.taps
-            else For("none", 1, (*step.once, *step.out, add))
-        )
-        for t in reversed(self.taps[:-1]):
-            loop = For(t.name, t.extent, (loop,))
-        end = self._finish(half, lanes, column, origin, Slot(acc, dtype))
-        body = (Alloc(Buffer("total", dtype, (self.chip.lanes,), self.chip.vectors.name)), clear, loop, *end)
-        out.append(For("column", count, body))
-        ld = coefficient(self.flat.offset, self.strip.name) or self.chip.lanes
-        target = View("o0", (self._moved(self.flat.offset, origin),))
-        out.append(self.staging.store("ct", half, target, count, lanes, ld))
+        tap = self._tap(first, lanes)
+        value = tap.full(self.flat.value)
+        pairs = tuple(zip(self.combine.operands, (acc, acc, value.view), strict=True))
+        update: list[Stmt] = [
+            *tap.once,
+            *tap.out,
+            Intrin(self.combine.name, pairs, ((self.combine.dim, lanes),)),
+        ]
+        for t in reversed(self.taps):
+            update = [For(t.name, t.extent, tuple(update))]
+        end = self._finish(half, first, lanes, origin)
+        out.append(For("vector", ceildiv(total, wide), (clear, *update, *end)))
+        ld = coefficient(self.flat.offset, self.strip.name)
+        if ld is None:
+            raise NotVector("the result is not affine")
+        target = View("o0", (_at(self.flat.offset, origin),))
+        out.append(self.staging.piece("ct", (half, 0), target, count, self.width, ld, self.width, out=True))
         return out
 
-    def _tap(self, half: Index, lanes: Index, column: Index) -> VectorProgram:
-        """The value of one tap: every load comes from its footprint."""
+    def _tap(self, first: Index, lanes: Index) -> VectorProgram:
+        """The value of one tap: every operand lies where vectors work."""
 
         def source(load: Load) -> Slot | Value | None:
-            f = self.footprints[(load.buffer, load.index[0])]
-            where: Index = 0
-            for name, times in f.weight.items():
-                where = where + times * (column if name == self.strip.name else sym(name))
-            lead = tuple(sym(t.name) for t in f.outer)
-            return program.moved_in(load.dtype, View(f.name, (half, *lead, where, 0)))
+            key = (load.buffer, load.index[0])
+            fixed = self.operands.fixed.get(key)
+            kind = self._loaded(load.dtype)
+            if fixed is not None:
+                return Slot(View(fixed.name, (fixed.number * self.side * self.width,)), kind)
+            line = self.operands.lines[key]
+            shift: Index = 0
+            for name, times in line.weight.items():
+                shift = shift + times * sym(name)
+            phase = mod(shift, line.stride) if line.stride > 1 else 0
+            along = floordiv(shift, line.stride) if line.stride > 1 else shift
+            lead = tuple(sym(t.name) for t in line.outer)
+            return Slot(View(f"x_{line.name}", (*lead, phase, along * self.width + first)), kind)
 
-        program = VectorProgram(self.chip, self.namer, lanes, source)
-        return program
+        varies = frozenset({self.strip.name, self.vector.name, *(r.name for r in self.rows)})
+        return VectorProgram(self.chip, self.namer, lanes, source, hoist=self.hoist, varies=varies)
 
-    def _finish(
-        self, half: Index, lanes: Index, column: Index, origin: dict[str, Index], acc: Slot
-    ) -> list[Stmt]:
-        here = {**origin, self.strip.name: origin[self.strip.name] + column}
+    def _finish(self, half: Index, first: Index, lanes: Index, origin: dict[str, Index]) -> list[Stmt]:
+        here = {**origin, self.strip.name: origin[self.strip.name] + sym("vector")}
+        moved = Rewriter(index=lambda i: _at(i, here))
 
         def source(load: Load) -> Slot | Value | None:
-            name = self.streams.get((load.buffer, load.index[0]))
-            if name is not None:
-                tall = self.strip.name in free_symbols(load.index[0])
-                return program.moved_in(load.dtype, View(name, (half, column if tall else 0, 0)))
-            if coefficient(load.index[0], self.vector.name) != 0:
-                return None
-            return Load(load.dtype, load.buffer, (self._moved(load.index[0], here),))
+            key = (load.buffer, load.index[0])
+            if key in self.operands.tall:
+                return program.moved_in(load.dtype, View(self.operands.tall[key], (half, first)))
+            if key in self.operands.fixed:
+                return Slot(View(self.operands.fixed[key].name, (0,)), self._loaded(load.dtype))
+            return moved(load)
 
-        program = VectorProgram(self.chip, self.namer, lanes, source, {"acc": acc})
-        target = View("ct", (half, column, 0))
+        acc = Slot(View("total", (0,)), self.dtype)
+        varies = frozenset({self.strip.name, self.vector.name})
+        program = VectorProgram(
+            self.chip, self.namer, lanes, source, {"acc": acc}, self.hoist, where=origin, varies=varies
+        )
+        target = View("ct", (half, first))
         if self.flat.finish is None:
             program.moved_out(self.kernel.outputs[0].dtype, acc, target)
         else:
             program.stored(self.flat.finish, target)
         return [*program.once, *program.out]
+
+
+def _at(offset: Index, where: Mapping[str, Index]) -> Index:
+    return offset if isinstance(offset, int) else substitute(offset, where)
+
+
+def _smallest(steps: Sequence[Index]) -> Index:
+    """The smallest step, of which the others may be multiples."""
+    best = steps[0]
+    for step in steps:
+        if (_times(best, step) or 0) > 1:
+            best = step
+    return best
+
+
+def _times(a: Index, b: Index) -> int | None:
+    """a / b as an integer, if it is a small one."""
+    return next((times for times in range(1, 65) if b * times == a), None)
