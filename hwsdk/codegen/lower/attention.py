@@ -115,7 +115,7 @@ class AttentionLowering:
         a = self.second.parts.a
         if self.second.namer.buffer[self.weights.name] != a.buffer or self.second.parts.b.buffer == a.buffer:
             return False
-        if any(self._b_name(p) in self.constants for p in (self.first, self.second)):
+        if any(p.b_name in self.constants for p in (self.first, self.second)):
             return False  # a layer between weights: its rows stream well enough through memory
         plain = not self.first.flat.lets and len(self.first.parts.n) == 1 and len(self.second.parts.m) == 1
         same = self.second.extents[0] == self.rows and self.second.extents[2] == self.columns
@@ -131,9 +131,6 @@ class AttentionLowering:
             and self._linear(a.index[0], self.second, k[0].name)
             and product(i.extent for i in self.row.rows) == outers * self.rows
         )
-
-    def _b_name(self, part: ContractionLowering) -> str:
-        return next(name for name, buffer in part.namer.buffer.items() if buffer == part.parts.b.buffer)
 
     def _linear(self, offset: Index, part: ContractionLowering, column: str) -> bool:
         """Is the offset that of [batch..., row, column] in row-major order?"""
@@ -151,7 +148,7 @@ class AttentionLowering:
         packs: list[Lowered] = []
         self.packed: list[Tensor] = []
         for part in (self.first, self.second):
-            packs += part.pack(self._b_name(part))[1]
+            packs += part.pack(part.b_name)[1]
             self.packed.append(part.packed_tensor)
         blocks = ceildiv(self.rows, ROWS)
         outers = product(i.extent for i in self.first.parts.batch)

@@ -8,7 +8,7 @@ register accumulators.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
@@ -94,6 +94,11 @@ class ContractionLowering:
         return self.parts.m[-1].extent if self.parts.m else 1, self.parts.n[-1].extent, self._depth
 
     @property
+    def b_name(self) -> str:
+        """The tensor that B is loaded from."""
+        return next(name for name, buffer in self.namer.buffer.items() if buffer == self.parts.b.buffer)
+
+    @property
     def outer(self) -> tuple[Iter, ...]:
         """Iters around one matrix product."""
         return (*self.parts.batch, *self.parts.m[:-1], *self.parts.n[:-1])
@@ -110,35 +115,44 @@ class ContractionLowering:
     def lower_versions(
         self, tiles: Sequence[tuple[RegisterTile, object | None]], choice: Index
     ) -> list[Lowered]:
-        """One kernel per tile (all of one width), after the one that packs B; `choice` is the number to run."""
-        self.tile = tiles[0][0]
-        back = {v: k for k, v in self.namer.buffer.items()}
-        b_name = back[self.parts.b.buffer]
-        packing, pack = self.pack(b_name)
-        made = [self._version(tile, schedule, b_name, packing) for tile, schedule in tiles]
-        if len(made) > 1:
-            made = [replace(v, loop=replace(v.loop, name=f"{v.loop.name}_v{i}")) for i, v in enumerate(made)]
+        """One kernel per tile, after the one that packs B; `choice` is the number to run.
+
+        Tiles of several widths need B once per width, so B must then be constant; every version takes all of them.
+        """
+        b_name = self.b_name
+        widths = list(dict.fromkeys(tile.width for tile, _ in tiles))
+        packings: dict[int, Packing] = {}
+        layouts: list[tuple[str, Index]] = []  # of B per width: argument, elements
+        before: list[Lowered] = []
+        for number, width in enumerate(widths):
+            self.tile = next(tile for tile, _ in tiles if tile.width == width)
+            packing, pack = self.pack(b_name)
+            before += pack
+            if packing is not None:
+                packings[number] = packing
+            layouts.append((b_name if packing else self.packed_tensor.name, product(self.packed_shape)))
+        made = []
+        for number, (tile, schedule) in enumerate(tiles):
+            self.tile = tile
+            name = self.kernel.name if len(tiles) == 1 else f"{self.kernel.name}_v{number}"
+            made.append(self._version(name, schedule, layouts, widths.index(tile.width), packings))
         main = made[-1]
         for number in range(len(made) - 2, -1, -1):
             main = with_fallback(made[number], eq(choice, number), main)
-        return [*pack, main]
+        return [*before, main]
 
     def _version(
-        self, tile: RegisterTile, schedule: object | None, b_name: str, packing: Packing | None
+        self,
+        name: str,
+        schedule: object | None,
+        layouts: Sequence[tuple[str, Index]],
+        own: int,
+        packings: Mapping[int, Packing],
     ) -> Lowered:
-        self.tile = tile
         body, grid = self._tasks()
-        work = product(i.extent for i in self.flat.block.iters)
-        loop, args = self._kernel(body, b_name, packing is not None)
-        return Lowered(
-            loop,
-            args,
-            grid,
-            floordiv(work, tile.lanes),
-            {0: packing} if packing else {},
-            schedule,
-            self.kernel.sources,
-        )
+        work = floordiv(product(i.extent for i in self.flat.block.iters), self.tile.lanes)
+        loop, args = self._kernel(name, body, layouts, own)
+        return Lowered(loop, args, grid, work, packings, schedule, self.kernel.sources)
 
     # ---------------------------------------------------------------------------------------------- iters
     def _merged(self, flat: FlatBlock, parts: Operands) -> tuple[FlatBlock, Operands]:
@@ -302,21 +316,22 @@ class ContractionLowering:
         return cases[0] if most == 1 else (Switch(sym("size") - 1, cases),)
 
     # ---------------------------------------------------------------------------------------------- kernel
-    def _kernel(self, body: Body, b_name: str, packed: bool) -> tuple[LoopKernel, tuple[str, ...]]:
-        """B is a parameter of its own; the tensor that it came from stays one only if something else reads
-        it.
-        """
+    def _kernel(
+        self, name: str, body: Body, layouts: Sequence[tuple[str, Index]], own: int
+    ) -> tuple[LoopKernel, tuple[str, ...]]:
+        """B is a parameter of its own; the tensor that it came from stays one only if something else reads it."""
+        place = self.machine.main.name
         read = {
             load.buffer for load in loads(self.parts.a, self.flat.finish, *(x.value for x in self.flat.lets))
         }
         pairs = [
-            (p, name)
-            for p, name in zip(self.namer.params(self.machine.main.name), self.namer.args, strict=True)
+            (Buffer("b" if n == own else f"b_{n}", self.parts.b.dtype, (size,), place, align_bytes=64), arg)
+            for n, (arg, size) in enumerate(layouts)
+        ]
+        pairs += [
+            (p, arg)
+            for p, arg in zip(self.namer.params(place), self.namer.args, strict=True)
             if p.name in read or p.name in self.namer.outputs
         ]
-        b = Buffer(
-            "b", self.parts.b.dtype, (product(self.packed_shape),), self.machine.main.name, align_bytes=64
-        )
-        pairs.insert(0, (b, b_name if packed else f"{self.kernel.name}.packed"))
-        loop = LoopKernel(self.kernel.name, tuple(p for p, _ in pairs), (), body, self.namer.outputs)
-        return replace(loop, dims=dims_of(loop)), tuple(name for _, name in pairs)
+        loop = LoopKernel(name, tuple(p for p, _ in pairs), (), body, self.namer.outputs)
+        return replace(loop, dims=dims_of(loop)), tuple(arg for _, arg in pairs)

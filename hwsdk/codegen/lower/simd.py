@@ -20,6 +20,7 @@ from hwsdk.codegen.lower.window import lower_window
 from hwsdk.codegen.planner import Abilities, Contraction, Family, family, plan
 from hwsdk.codegen.planner.selector import select
 from hwsdk.codegen.schedule import ContractionSchedule
+from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import Ranges, evaluate, floordiv, maximum, product, substitute
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Intrinsic, Target
@@ -93,8 +94,8 @@ class SimdLowering:
     def _tiles(self, lowering: ContractionLowering) -> tuple[Index, list[tuple[RegisterTile, object | None]]]:
         """Versions over the dims that are known only at run time, and the expression that picks one.
 
-        All share one layout of B, that of the version for the likely size: a second copy of the weights costs
-        more than another version gains.
+        A version with another panel width needs B a second time: only small constants are kept twice, the rest
+        shares the layout of the version for the likely size.
         """
         problem = self._problem(lowering)
         if not problem.dynamic:
@@ -107,7 +108,11 @@ class SimdLowering:
         likely = dict(zip(("m", "n", "k", "batch"), (*problem.extents, problem.batches), strict=True))
         main = found.versions[int(evaluate(found.select, likely))]
         width = self._tile(main.schedule, lowering.dtype).width
-        kept = [v for v in found.versions if self._tile(v.schedule, lowering.dtype).width == width]
+        kept = [
+            v
+            for v in found.versions
+            if self._tile(v.schedule, lowering.dtype).width == width or self._small(lowering)
+        ]
         tiles: list[tuple[RegisterTile, object | None]] = []
         for version in kept:
             (wm, wn, _), (lm, _, _) = version.tiles.worker, version.tiles.level
@@ -118,6 +123,15 @@ class SimdLowering:
             tiles.append((moved, version.schedule))
         choice = select([v.cost for v in kept])
         return (substitute(choice, sizes)), tiles
+
+    def _small(self, lowering: ContractionLowering) -> bool:
+        """Is B a constant of at most a quarter of the cache outside the nearest one?"""
+        if lowering.b_name not in self.constants:
+            return False
+        size = product(lowering.kernel.tensor(lowering.b_name).shape)
+        caches = [m for m in self.target.memories if m.kind == "cache"]
+        room = caches[-2].usable_bytes if len(caches) > 1 else None
+        return isinstance(size, int) and size * DTYPES[lowering.parts.b.dtype].size_bytes * 4 <= (room or 0)
 
     def _family(self, problem: Contraction) -> Family:
         if problem not in self._families:
