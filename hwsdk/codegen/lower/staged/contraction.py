@@ -27,6 +27,7 @@ from hwsdk.codegen.loop_ir import (
     Stmt,
     Value,
     View,
+    walk,
 )
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
@@ -43,7 +44,7 @@ from hwsdk.codegen.lower.lowered import (
 from hwsdk.codegen.lower.operands import Operands, take_apart
 from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
-from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, VectorProgram
+from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, Strips, VectorProgram
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.dtypes import DTYPES
@@ -278,10 +279,16 @@ class StagedContraction:
         self.staging = staging
         self._finish_streams()
         store = self.chip.target.memory(self.op.places[2])
-        vectors = 4096 if store.name == self.chip.vectors.name else 0  # slots of the epilogue
-        held = tm * tn * DTYPES[self.op.dtypes[2]].size_bytes + vectors
+        held = tm * tn * DTYPES[self.op.dtypes[2]].size_bytes
         room = self.chip.scratch.usable_bytes or 0
         return isinstance(staging.bytes, int) and staging.bytes <= room and held <= (store.usable_bytes or 0)
+
+    def holds(self, kernel: LoopKernel) -> bool:
+        """Does everything that the kernel keeps where vectors work fit there?"""
+        place = self.chip.vectors
+        kept = [s.buffer for s in walk(kernel.body) if isinstance(s, Alloc) and s.buffer.place == place.name]
+        size = sum(int(str(product(b.shape))) * DTYPES[b.dtype].size_bytes for b in kept)
+        return size <= (place.usable_bytes or 0)
 
     def _b_moves(self) -> bool:
         """Is there a B for every outer iter?"""
@@ -289,6 +296,8 @@ class StagedContraction:
 
     def lower(self) -> Lowered:
         """The main kernel for the prepared schedule."""
+        self.packed.clear()
+        self.namer = Namer(self.kernel)
         roles = self.op.roles
         tm, tn, tk = self.tiles
         packings: dict[int, Packing] = {}
@@ -319,6 +328,7 @@ class StagedContraction:
         place = self.chip.target.memory(self.op.places[2])
         acc = Buffer("acc", self.op.dtypes[2], (tm, tn), place.name, align_bytes=place.align_bytes or 0)
         self.hoist = Hoist(self.chip, self.namer)
+        self.hoist.out += self._blank()
         body = pipeline(self.staging, mine * self.deep, load, compute, 0, "step", self.hoist.out)
         loop = For("task", ceildiv(tiles, per_task), (Alloc(acc), *body), "parallel", self.level)
         return self._kernel((loop,), args, packings, ceildiv(tiles, per_task))
@@ -421,6 +431,15 @@ class StagedContraction:
     def _finish_streams(self) -> None:
         """Operands of the epilogue that are contiguous along the columns: staged per tile."""
         self.streams: dict[tuple[str, Index], tuple[str, bool]] = {}
+        n_extent, lanes = self.columns, self.chip.lanes
+        narrow = isinstance(n_extent, int) and n_extent <= self.tiles[1] and n_extent < lanes
+        per_row = any(
+            coefficient(x.index[0], self.parts.n[-1].name) == 0
+            and self.parts.m
+            and self.parts.m[-1].name in free_symbols(x.index[0])
+            for x in loads(self.flat.finish)
+        )
+        self.flat_tile = narrow and not per_row
         m = self.parts.m[-1].name if self.parts.m else ""
         n = self.parts.n[-1].name
         for load in loads(self.flat.finish):
@@ -429,10 +448,33 @@ class StagedContraction:
                 if tall and coefficient(load.index[0], m) is None:
                     raise NotVector(f"access to {load.buffer} is not affine in the rows")
                 name = f"e{len(self.streams)}"
-                self.staging.add(name, load.dtype, (self.tiles[0] if tall else 1, self.tiles[1]), halves=1)
+                high = self.tiles[0] if tall or self.flat_tile else 1
+                self.staging.add(name, load.dtype, (high, self.tiles[1]), halves=1)
                 self.streams[(load.buffer, load.index[0])] = (name, tall)
         if self.flat.lets:
             raise NotVector("the epilogue reads indices from memory")
+
+    def _blank(self) -> list[Stmt]:
+        """Zeros where a narrow tile's operands have margins, which its vectors run over."""
+        if not self.flat_tile or self.columns == self.tiles[1]:
+            return []
+        out: list[Stmt] = []
+        tn = self.tiles[1]
+        total = self.tiles[0] * tn
+        for name, _ in self.streams.values():
+            dtype = self.staging.buffers[name].dtype
+
+            def build(
+                first: Index, lanes: Index, beside: Index, strips: Index, name: str = name, dtype: str = dtype
+            ) -> VectorProgram:
+                program = VectorProgram(
+                    self.chip, self.namer, self.hoist, lanes, lambda _: None, {}, beside, strips
+                )
+                program.stored(Const(dtype, 0.0), View(name, (0, floordiv(first, tn), mod(first, tn))))
+                return program
+
+            out += Strips(self.namer, total, self.chip.lanes).loop(build)
+        return out
 
     def _drain(self, mapping: dict[str, Index], s: dict[str, Index]) -> list[Stmt]:
         """Epilogue on the finished tile, then out through the scratchpad."""
@@ -443,17 +485,13 @@ class StagedContraction:
         if m:
             corner[m] = s["m0"]
         for (buffer, offset), (name, tall) in self.streams.items():
-            ld = coefficient(offset, m) if tall else self.tiles[1]
+            ld = coefficient(offset, m) if tall else 0
             assert ld is not None
-            rows = s["mr"] if tall else 1
+            rows = s["mr"] if tall or self.flat_tile else 1
             source = View(buffer, (offset if isinstance(offset, int) else substitute(offset, corner),))
             out.append(self.staging.load(name, 0, source, rows, s["nr"], ld))
         out += self.staging.wait(0)
-        first = sym("tc") * self.chip.lanes
-        lanes = minimum(self.chip.lanes, s["nr"] - first)
-        program = self._epilogue(mapping, s, m, first, lanes)
-        strips = For("tc", ceildiv(s["nr"], self.chip.lanes), tuple(program.out))
-        out.append(For("tr", s["mr"], (*program.once, strips)))
+        out += self._finished(mapping, s, m)
         target = (
             self.flat.offset if isinstance(self.flat.offset, int) else substitute(self.flat.offset, corner)
         )
@@ -463,34 +501,47 @@ class StagedContraction:
         out += self.staging.wait(0)
         return out
 
-    def _epilogue(
-        self, mapping: dict[str, Index], s: dict[str, Index], m: str, first: Index, lanes: Index
-    ) -> VectorProgram:
+    def _finished(self, mapping: dict[str, Index], s: dict[str, Index], m: str) -> list[Stmt]:
+        """The epilogue of a tile: row by row, or all of a narrow tile in one run of vectors."""
+        if self.flat_tile:
+            return self._run(mapping, s, m, s["mr"] * self.tiles[1], None)
         row = sym("tr")
+        return [For("tr", s["mr"], tuple(self._run(mapping, s, m, s["nr"], row)))]
+
+    def _run(
+        self, mapping: dict[str, Index], s: dict[str, Index], m: str, total: Index, row: Index | None
+    ) -> list[Stmt]:
         here: dict[str, Index] = {**mapping}
         if m:
-            here[m] = s["m0"] + row
+            here[m] = s["m0"] if row is None else s["m0"] + row
+        varies = frozenset({self.parts.n[-1].name, m} if row is None else {self.parts.n[-1].name})
+        moved = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, here))
 
-        def source(load: Load) -> Slot | Value | None:
-            stream = self.streams.get((load.buffer, load.index[0]))
-            if stream is not None:
-                return program.moved_in(load.dtype, View(stream[0], (0, row if stream[1] else 0, first)))
-            if coefficient(load.index[0], self.parts.n[-1].name) != 0:
-                return None
-            return Load(
-                load.dtype,
-                load.buffer,
-                tuple(i if isinstance(i, int) else substitute(i, here) for i in load.index),
+        def build(first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
+            tn = self.tiles[1]
+            where = (floordiv(first, tn), mod(first, tn)) if row is None else (row, first)
+
+            def source(load: Load) -> Slot | Value | None:
+                stream = self.streams.get((load.buffer, load.index[0]))
+                if stream is not None:
+                    at_row = where[0] if stream[1] or row is None else 0
+                    return program.moved_in(load.dtype, View(stream[0], (0, at_row, where[1])))
+                if coefficient(load.index[0], self.parts.n[-1].name) != 0:
+                    return None
+                return moved(load)
+
+            acc = Slot(View("acc", where), self.op.dtypes[2])
+            program = VectorProgram(
+                self.chip, self.namer, self.hoist, lanes, source, {"acc": acc}, beside, strips, here, varies
             )
+            target = View("ct", (0, *where))
+            if self.flat.finish is None:
+                program.moved_out(self.kernel.outputs[0].dtype, acc, target)
+            else:
+                program.stored(self.flat.finish, target)
+            return program
 
-        acc = Slot(View("acc", (row, first)), self.op.dtypes[2])
-        program = VectorProgram(self.chip, self.namer, lanes, source, {"acc": acc}, self.hoist)
-        target = View("ct", (0, row, first))
-        if self.flat.finish is None:
-            program.moved_out(self.kernel.outputs[0].dtype, acc, target)
-        else:
-            program.stored(self.flat.finish, target)
-        return program
+        return Strips(self.namer, total, self.chip.lanes).loop(build)
 
     # ------------------------------------------------------------------------------------------------- kernel
     def _kernel(

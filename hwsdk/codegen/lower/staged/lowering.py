@@ -133,9 +133,10 @@ class StagedLowering:
             b_constant=True,
         )
         ranked = plan_top(self.target, problem, 64, Abilities(orders=("mnk", "nmk")))
-        if not any(lowering.prepare(schedule) for schedule in ranked):
+        fit = (lowering.lower() for schedule in ranked if lowering.prepare(schedule))
+        main = next((m for m in fit if lowering.holds(m.loop)), None)
+        if main is None:
             raise PlanError(f"kernel {kernel.name}: no tile that {self.chip.scratch.name} holds was found")
-        main = lowering.lower()
         out: list[Lowered] = []
         for pack, tensor in lowering.packed:
             self.extra.append(tensor)

@@ -14,7 +14,7 @@ from hwsdk.codegen.loop_ir import Const, For, Index, Load, Stmt, Value, View
 from hwsdk.codegen.lower.lowered import Lowered, Machine, Namer, at, finish_kernel, flatten_block, merge
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging, pipeline
-from hwsdk.codegen.lower.staged.program import Hoist, Slot, VectorProgram
+from hwsdk.codegen.lower.staged.program import Hoist, Slot, Strips, VectorProgram
 from hwsdk.codegen.lower.staged.tiles import ONE, Place, Streams, Tiling, only_used, pick, room_for, steps_of
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.graph.dims import Ranges, ceildiv, coefficient, minimum, mod, substitute, sym
@@ -77,7 +77,7 @@ class MapLowering:
             return [*place.lets, *work, *self._store(place, slot)]
 
         if self.fixed:
-            self.hoist.out += self._flat(self._most(), 0, {})
+            self.hoist.out += self._run(self._most(), 0, 0, 0, {})
         stores = 1 if self._plain else 0
         body = pipeline(self.staging, count, load, compute, stores, "step", self.hoist.out)
         grid = ceildiv(total, STEPS_PER_TASK)
@@ -108,47 +108,31 @@ class MapLowering:
     # ---------------------------------------------------------------------------------------------- computing
     def _work(self, place: Place, slot: Index) -> list[Stmt]:
         if not self.rows:
-            return self._flat(place.rows * place.columns, slot, place.corner)
+            return self._run(place.rows * place.columns, 0, slot, 0, place.corner)
         row = sym("row")
-        strip, first, lanes = self._strip(place.columns)
-        program = self._program(lanes, row * place.columns + first, slot, row, place.corner)
-        program.stored(self.flat.value, View("out", (slot, row * place.columns + first)))
-        strips = For(strip, ceildiv(place.columns, self.chip.lanes), tuple(program.out))
-        return [For("row", place.rows, (*program.once, strips))]
+        run = self._run(place.columns, row * place.columns, slot, row, place.corner)
+        return [For("row", place.rows, tuple(run))]
 
-    def _flat(self, total: Index, slot: Index, corner: Mapping[str, Index]) -> list[Stmt]:
-        """All elements of a rectangle in one row of vectors."""
-        strip, first, lanes = self._strip(total)
-        program = self._program(lanes, first, slot, 0, corner)
-        program.stored(self.flat.value, View("out", (slot, first)))
-        return [*program.once, For(strip, ceildiv(total, self.chip.lanes), tuple(program.out))]
-
-    def _strip(self, length: Index) -> tuple[str, Index, Index]:
-        """(loop variable, first element, lanes) of the strips of a run."""
-        var = self.namer.fresh("j")
-        first = sym(var) * self.chip.lanes
-        return var, first, minimum(self.chip.lanes, length - first)
-
-    def _program(
-        self, lanes: Index, first: Index, slot: Index, row: Index, corner: Mapping[str, Index]
-    ) -> VectorProgram:
+    def _run(
+        self, total: Index, base: Index, slot: Index, row: Index, corner: Mapping[str, Index]
+    ) -> list[Stmt]:
+        """A run of `total` elements, which begins at element `base` of a rectangle."""
         moved = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, corner))
+        varies = frozenset({self.tiling.x.name, self.tiling.y.name})
 
-        def source(load: Load) -> Slot | Value | None:
-            stream = self.streams.found.get((load.buffer, load.index[0]))
-            if stream is None:
-                return moved(load)
-            if stream.column:
-                return program.single_in(load.dtype, View(stream.name, (slot, row)))
-            return program.moved_in(load.dtype, View(stream.name, (slot, first)))
+        def build(first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
+            def source(load: Load) -> Slot | Value | None:
+                stream = self.streams.found.get((load.buffer, load.index[0]))
+                if stream is None:
+                    return moved(load)
+                if stream.column:
+                    return program.single_in(load.dtype, View(stream.name, (slot, row)))
+                return program.moved_in(load.dtype, View(stream.name, (slot, base + first)))
 
-        program = VectorProgram(
-            self.chip,
-            self.namer,
-            lanes,
-            source,
-            hoist=self.hoist,
-            where=corner,
-            varies=frozenset({self.tiling.x.name, self.tiling.y.name}),
-        )
-        return program
+            program = VectorProgram(
+                self.chip, self.namer, self.hoist, lanes, source, {}, beside, strips, corner, varies
+            )
+            program.stored(self.flat.value, View("out", (slot, base + first)))
+            return program
+
+        return Strips(self.namer, total, self.chip.lanes).loop(build)

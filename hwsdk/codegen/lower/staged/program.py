@@ -16,6 +16,7 @@ from hwsdk.codegen.loop_ir import (
     Buffer,
     Cast,
     Const,
+    For,
     FromIndex,
     Index,
     Intrin,
@@ -31,8 +32,9 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.codegen.lower.lowered import Namer
 from hwsdk.codegen.lower.staged.facts import Chip, VectorOp
 from hwsdk.codegen.rewrite import Rewriter, subvalues
-from hwsdk.graph.dims import free_symbols, substitute
+from hwsdk.graph.dims import ceildiv, free_symbols, minimum, substitute, sym
 
+BESIDE = 4  # strips that are worked on together
 COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
 
 
@@ -82,21 +84,26 @@ class VectorProgram:
 
     source(load) says where a load's elements already are: a slot, a scalar value that is the same for all
     lanes, or None (not available: the body cannot be vectorised here).  `known` are values bound to slots
-    beforehand.  `hoist` takes constants, `once` what is the same for all vectors of the loop around `out`.
+    beforehand.  `hoist` takes constants and memory, `once` what is the same for all vectors of the loop around
+    `out`.
     """
 
     chip: Chip
     namer: Namer
+    hoist: Hoist
     lanes: Index
     source: Source
     known: Mapping[str, Slot] = field(default_factory=dict)
-    hoist: Hoist | None = None
+    beside: Index = 0  # the loop variable over strips that are worked on beside one another
+    strips: Index = 1  # how many there are
     where: Mapping[str, Index] = field(default_factory=dict)  # values of iters, for indices used as values
     varies: frozenset[str] = frozenset()  # iters that differ between the lanes
     out: list[Stmt] = field(default_factory=list)
     once: list[Stmt] = field(default_factory=list)
     _memo: dict[object, tuple[Value, Slot]] = field(default_factory=dict)
     _filled_once: dict[View, Slot] = field(default_factory=dict)
+    lasting: bool = False  # slots are used after the program, too
+    temporaries: dict[str, str] = field(default_factory=dict)
     _to: list[Stmt] | None = None
 
     def slot(self, value: Value) -> Slot:
@@ -109,7 +116,7 @@ class VectorProgram:
     def full(self, value: Value) -> Slot:
         """Like `slot`, but with an element per lane."""
         slot = self.slot(value)
-        if not slot.single:
+        if not slot.single or self.lanes == 1:
             return slot
         if slot.view not in self._filled_once:
             with_all = replace(self, lanes=self.chip.lanes, _to=self.once)
@@ -125,8 +132,8 @@ class VectorProgram:
             moved = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, self.where))(value)
             return replace(self, lanes=self.chip.lanes, _to=self.once)._filled(value.dtype, moved)
         match value:
-            case Const(dtype=dtype):
-                return self._filled(dtype, value) if self.hoist is None else self.hoist.constant(value)
+            case Const():
+                return self.hoist.constant(value)
             case Load():
                 return self._loaded(value)
             case Ref(name=name) if name in self.known:
@@ -151,10 +158,41 @@ class VectorProgram:
 
     def _new(self, dtype: str) -> Slot:
         name = self.namer.fresh("w")
-        (self._out if self.hoist is None else self.hoist.out).append(
-            Alloc(Buffer(name, dtype, (self.chip.lanes,), self.chip.vectors.name))
-        )
-        return Slot(View(name, (0,)), dtype)
+        if self._to is not None or self.lasting:
+            self.hoist.out.append(Alloc(Buffer(name, dtype, (self.chip.lanes,), self.chip.vectors.name)))
+            return Slot(View(name, (0,)), dtype)
+        self.temporaries[name] = dtype
+        return Slot(View(name, (self.beside, 0)), dtype)
+
+    def body(self) -> list[Stmt]:
+        """The statements for all strips beside one another, one operation after the other, so that what an operation
+        waits for was started some time ago.  Temporaries share memory where their lives do not meet."""
+        last = {v: n for n, use in enumerate(self.out) for v in _buffers(use) if v in self.temporaries}
+        free: dict[str, list[str]] = {}
+        names: dict[str, str] = {}
+        out: list[Stmt] = []
+        for number, use in enumerate(self.out):
+            for name in _buffers(use):
+                if name in self.temporaries and name not in names:
+                    names[name] = self._memory(self.temporaries[name], free)
+            assert isinstance(use, Intrin)
+            moved = replace(use, operands=tuple((n, _renamed(o, names)) for n, o in use.operands))
+            out.append(
+                moved if isinstance(self.beside, int) else For(str(self.beside), self.strips, (moved,))
+            )
+            for name in set(_buffers(use)):
+                if last.get(name) == number:
+                    free.setdefault(self.temporaries[name], []).append(names[name])
+        return out
+
+    def _memory(self, dtype: str, free: dict[str, list[str]]) -> str:
+        if free.get(dtype):
+            return free[dtype].pop()
+        name = self.namer.fresh("t")
+        many = 1 if isinstance(self.beside, int) else BESIDE
+        shape = (many, self.chip.lanes)
+        self.hoist.out.append(Alloc(Buffer(name, dtype, shape, self.chip.vectors.name)))
+        return name
 
     @property
     def _out(self) -> list[Stmt]:
@@ -247,6 +285,39 @@ class VectorProgram:
         if op is None:
             raise NotVector(f"no intrinsic moves {value.dtype} to {dtype} in {self.chip.scratch.name}")
         self._use(op, target, value.view)
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Runs of `width` elements of something that is `total` long; `beside` of them are worked on together."""
+
+    namer: Namer
+    total: Index
+    width: int
+
+    def loop(self, build: Callable[[Index, Index, Index, Index], VectorProgram]) -> list[Stmt]:
+        """build(first element, lanes, beside, strips beside) makes the program of one strip."""
+        count = ceildiv(self.total, self.width)
+        if count == 1:
+            program = build(0, self.total, 0, 1)
+            return [*program.once, *program.body()]
+        group, beside = self.namer.fresh("g"), self.namer.fresh("u")
+        number = sym(group) * BESIDE + sym(beside)
+        some = minimum(BESIDE, count - sym(group) * BESIDE)
+        first = number * self.width
+        program = build(first, minimum(self.width, self.total - first), sym(beside), some)
+        return [*program.once, For(group, ceildiv(count, BESIDE), tuple(program.body()))]
+
+
+def _buffers(use: Stmt) -> list[str]:
+    assert isinstance(use, Intrin)
+    return [o.buffer for _, o in use.operands if isinstance(o, View)]
+
+
+def _renamed(operand: View | Index | Value, names: Mapping[str, str]) -> View | Index | Value:
+    if isinstance(operand, View) and operand.buffer in names:
+        return View(names[operand.buffer], operand.index)
+    return operand
 
 
 def _same_for_all(value: Value) -> bool:

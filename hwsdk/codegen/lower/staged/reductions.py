@@ -25,11 +25,22 @@ from hwsdk.codegen.lower.lowered import (
 from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip, VectorOp
 from hwsdk.codegen.lower.staged.pipeline import Staging, pipeline
-from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, VectorProgram
+from hwsdk.codegen.lower.staged.program import BESIDE, Hoist, NotVector, Slot, Strips, VectorProgram
 from hwsdk.codegen.lower.staged.tiles import ONE, Place, Streams, Tiling, only_used, room_for, steps_of
 from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
-from hwsdk.graph.dims import Ranges, ceildiv, coefficient, maximum, minimum, mod, product, substitute, sym
+from hwsdk.graph.dims import (
+    Ranges,
+    ceildiv,
+    coefficient,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    product,
+    substitute,
+    sym,
+)
 
 PIECE = 4096  # elements of a rectangle, at most
 COLUMNS = 2048  # accumulators, at most
@@ -120,14 +131,10 @@ class ReductionLowering:
             last = If(compare("eq", mod(number, self.deep), self.deep - 1), tuple(self._drain(place)))
             return [*place.lets, first, *self._accumulate(place, mod(step, 2)), last]
 
-        lanes = self.chip.lanes
-        vectors = self.chip.vectors
-        room = (
-            ceildiv(self.width, lanes) * lanes
-            if not isinstance(self.width, int)
-            else -(-self.width // lanes) * lanes
-        )
-        acc = Buffer("acc", self.dtype, (room,), vectors.name, align_bytes=vectors.align_bytes or 0)
+        lanes, vectors = self.chip.lanes, self.chip.vectors
+        wide = self.width if self.side == 1 else BESIDE * lanes
+        self.room = ceildiv(wide, lanes) * lanes
+        acc = Buffer("acc", self.dtype, (self.room,), vectors.name, align_bytes=vectors.align_bytes or 0)
         body = pipeline(self.staging, count, load, compute, 0, "step", self.hoist.out)
         grid = ceildiv(tiles, per_task)
         loop = (For("task", grid, (Alloc(acc), *body), "parallel", self.level),)
@@ -140,12 +147,6 @@ class ReductionLowering:
         return replace(place, rows=place.rows if isinstance(place.rows, int) else maximum(0, place.rows))
 
     # ---------------------------------------------------------------------------------------------- computing
-    def _strips(self, length: Index, width: int) -> tuple[str, Index, Index]:
-        """(loop variable, first element, lanes) of strips of `width` elements."""
-        var = self.namer.fresh("j")
-        first = sym(var) * width
-        return var, first, minimum(width, length - first)
-
     def _use(self, op: VectorOp, lanes: Index, *operands: View | Value) -> Intrin:
         return Intrin(op.name, tuple(zip(op.operands, operands, strict=True)), ((op.dim, lanes),))
 
@@ -153,49 +154,66 @@ class ReductionLowering:
         lanes = self.chip.lanes
         var = self.namer.fresh("z")
         use = self._use(self.fill, lanes, View("acc", (sym(var) * lanes,)), self.neutral)
-        return [For(var, ceildiv(self.width, lanes), (use,))]
+        return [For(var, floordiv(self.room, lanes), (use,))]
 
     def _accumulate(self, place: Place, slot: Index) -> list[Stmt]:
         """acc = acc op value, a rectangle's rows one after another, or `side` of them at once."""
-        lanes, columns, row = self.chip.lanes, place.columns, sym("row")
+        columns, row = place.columns, sym("row")
         if self.side > 1 and isinstance(self.width, int):
-            width = self.side * self.width
-            total = place.rows * columns
-            var, first, some = self._strips(total, width)
-            program, update = self._update(place, slot, first, 0, some, 0)
-            return [*program.once, For(var, ceildiv(total, width), (*program.out, update))]
-        var, first, some = self._strips(columns, lanes)
-        program, update = self._update(place, slot, row * columns + first, row, some, first)
-        strips = For(var, ceildiv(columns, lanes), (*program.out, update))
-        return [For("row", place.rows, (*program.once, strips))]
+            return self._run(place, slot, place.rows * columns, 0, 0, self.side * self.width)
+        run = self._run(place, slot, columns, row * columns, row, self.chip.lanes)
+        return [For("row", place.rows, tuple(run))]
 
-    def _update(
-        self, place: Place, slot: Index, first: Index, row: Index, lanes: Index, target: Index
-    ) -> tuple[VectorProgram, Stmt]:
+    def _run(
+        self, place: Place, slot: Index, total: Index, base: Index, row: Index, width: int
+    ) -> list[Stmt]:
+        """A run of `total` elements, which begins at element `base` of a rectangle, in vectors of `width`."""
         moved = _mover(place.corner)
 
-        def source(load: Load) -> Slot | Value | None:
-            stream = self.streams.found.get((load.buffer, load.index[0]))
-            if stream is None:
-                return moved(load)
-            if stream.column:
-                return program.single_in(load.dtype, View(stream.name, (slot, row)))
-            return program.moved_in(load.dtype, View(stream.name, (slot, first)))
+        def build(first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
+            def source(load: Load) -> Slot | Value | None:
+                stream = self.streams.found.get((load.buffer, load.index[0]))
+                if stream is None:
+                    return moved(load)
+                if stream.column:
+                    return program.single_in(load.dtype, View(stream.name, (slot, row)))
+                return program.moved_in(load.dtype, View(stream.name, (slot, base + first)))
 
-        program = VectorProgram(self.chip, self.namer, lanes, source, hoist=self.hoist, where=place.corner)
-        value = program.full(self.flat.value)
-        if value.dtype != self.dtype:
-            raise NotVector(f"no intrinsic accumulates {value.dtype} in {self.dtype}")
-        acc = View("acc", (target,))
-        return program, self._use(self.combine, lanes, acc, acc, value.view)
+            program = VectorProgram(
+                self.chip,
+                self.namer,
+                self.hoist,
+                lanes,
+                source,
+                {},
+                beside,
+                strips,
+                place.corner,
+                self.varies,
+            )
+            value = program.full(self.flat.value)
+            if value.dtype != self.dtype:
+                raise NotVector(f"no intrinsic accumulates {value.dtype} in {self.dtype}")
+            acc = View("acc", (beside * width if self.side > 1 else first,))
+            program.out.append(self._use(self.combine, lanes, acc, acc, value.view))
+            return program
+
+        return Strips(self.namer, total, width).loop(build)
+
+    def _fold(self) -> list[Stmt]:
+        """Add up what was summed side by side."""
+        out: list[Stmt] = []
+        if self.side > 1 and isinstance(self.width, int):
+            wide, acc = self.side * self.width, View("acc", (0,))
+            for part in range(1, BESIDE):
+                out.append(self._use(self.combine, wide, acc, acc, View("acc", (part * wide,))))
+            for part in range(1, self.side):
+                out.append(self._use(self.combine, self.width, acc, acc, View("acc", (part * self.width,))))
+        return out
 
     def _drain(self, place: Place) -> list[Stmt]:
-        """Fold what was summed side by side, finish, and copy out."""
-        out: list[Stmt] = []
-        for part in range(1, self.side):
-            assert isinstance(self.width, int)
-            other = View("acc", (part * self.width,))
-            out.append(self._use(self.combine, self.width, View("acc", (0,)), View("acc", (0,)), other))
+        """Fold, finish, and copy out."""
+        out = self._fold()
         shape, likely = (1, place.columns), (1, self.tiling.likely[1])
         for name, load in self.ends.values():
             source = View(load.buffer, (place.at(load.index[0]),))
@@ -203,32 +221,37 @@ class ReductionLowering:
             out += self.staging.strided(name, (0, 0), source, shape, steps, likely, out=False)
         if self.ends:
             out += self.staging.wait(0)
-        var, first, lanes = self._strips(place.columns, self.chip.lanes)
         moved = _mover(place.corner)
 
-        def end(load: Load) -> Slot | Value | None:
-            staged = self.ends.get((load.buffer, load.index[0]))
-            return (
-                moved(load) if staged is None else program.moved_in(load.dtype, View(staged[0], (0, first)))
-            )
+        def build(first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
+            def end(load: Load) -> Slot | Value | None:
+                staged = self.ends.get((load.buffer, load.index[0]))
+                if staged is None:
+                    return moved(load)
+                return program.moved_in(load.dtype, View(staged[0], (0, first)))
 
-        acc = Slot(View("acc", (first,)), self.dtype)
-        program = VectorProgram(
-            self.chip,
-            self.namer,
-            lanes,
-            end,
-            {"acc": acc},
-            hoist=self.hoist,
-            where=place.corner,
-            varies=self.varies,
-        )
-        target = View("out", (0, first))
-        if self.flat.finish is None:
-            program.moved_out(self.kernel.outputs[0].dtype, acc, target)
-        else:
-            program.stored(self.flat.finish, target)
-        out += [*program.once, For(var, ceildiv(place.columns, self.chip.lanes), tuple(program.out))]
+            acc = Slot(View("acc", (first,)), self.dtype)
+            varies = frozenset({self.tiling.y.name})
+            program = VectorProgram(
+                self.chip,
+                self.namer,
+                self.hoist,
+                lanes,
+                end,
+                {"acc": acc},
+                beside,
+                strips,
+                place.corner,
+                varies,
+            )
+            target = View("out", (0, first))
+            if self.flat.finish is None:
+                program.moved_out(self.kernel.outputs[0].dtype, acc, target)
+            else:
+                program.stored(self.flat.finish, target)
+            return program
+
+        out += Strips(self.namer, place.columns, self.chip.lanes).loop(build)
         goal = View("o0", (place.at(self.flat.offset),))
         out += self.staging.strided("out", (0, 0), goal, shape, self.steps_out, likely, out=True)
         return out + self.staging.wait(0)

@@ -37,7 +37,7 @@ from hwsdk.codegen.lower.lowered import (
 from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
-from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, VectorProgram
+from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, Strips, VectorProgram
 from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.graph.dims import (
@@ -204,13 +204,9 @@ class RowsLowering:
             out.append(self.staging.store(f"out_{name}", half, View(name, (offset,)), 1, length, length))
         return out
 
-    def _strip(self, length: Index) -> tuple[str, Index, Index]:
-        """(loop variable, first element, lanes) of the strips of a piece."""
-        var = self.namer.fresh("j")
-        first = sym(var) * self.chip.lanes
-        return var, first, minimum(self.chip.lanes, length - first)
-
-    def _program(self, first: Index, lanes: Index, half: Index) -> VectorProgram:
+    def _program(
+        self, first: Index, lanes: Index, half: Index, beside: Index = 0, strips: Index = 1
+    ) -> VectorProgram:
         own = {self.names[f.block.output]: f for f in self.flats}
         streams = {(s.buffer, self._bare(s.offset)): s for s in self.streams.values()}
 
@@ -227,7 +223,10 @@ class RowsLowering:
                 return program.moved_in(load.dtype, View(stream.name, (half, 0, first)))
             return load if coefficient(load.index[0], self.inner.name) == 0 else None
 
-        program = VectorProgram(self.chip, self.namer, lanes, source, self.known, self.hoist)
+        varies = frozenset({self.inner.name})
+        program = VectorProgram(
+            self.chip, self.namer, self.hoist, lanes, source, self.known, beside, strips, varies=varies
+        )
         return program
 
     def _bare(self, offset: Index) -> Index:
@@ -239,14 +238,17 @@ class RowsLowering:
         )
 
     def _strips(self, f: FlatBlock, length: Index, half: Index) -> list[Stmt]:
-        var, first, lanes = self._strip(length)
-        program = self._program(first, lanes, half)
         name = self.names[f.block.output]
-        if f.block.output in self.temps:
-            program.out.append(self._same(program.full(f.value), View(name, (first,)), program))
-        else:
-            program.stored(f.value, View(f"out_{name}", (half, 0, first)))
-        return [*program.once, For(var, ceildiv(length, self.chip.lanes), tuple(program.out))]
+
+        def build(first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
+            program = self._program(first, lanes, half, beside, strips)
+            if f.block.output in self.temps:
+                program.out.append(self._same(program.full(f.value), View(name, (first,)), program))
+            else:
+                program.stored(f.value, View(f"out_{name}", (half, 0, first)))
+            return program
+
+        return Strips(self.namer, length, self.chip.lanes).loop(build)
 
     def _same(self, slot: Slot, target: View, program: VectorProgram) -> Stmt:
         """A copy inside the vector place, by whatever intrinsic does it: a move, or max(x, x)."""
@@ -286,15 +288,15 @@ class RowsLowering:
                 ((fill.dim, whole),),
             )
         )
-        var, first, lanes = self._strip(length)
-        program = self._program(first, lanes, half)
-        slot = program.full(f.value)
-        program.out.append(
-            Intrin(
-                step.name, tuple(zip(step.operands, (acc, acc, slot.view), strict=True)), ((step.dim, lanes),)
-            )
-        )
-        out += [*program.once, For(var, ceildiv(length, whole), tuple(program.out))]
+
+        def build(first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
+            program = self._program(first, lanes, half, beside, strips)
+            slot = program.full(f.value)
+            pairs = tuple(zip(step.operands, (acc, acc, slot.view), strict=True))
+            program.out.append(Intrin(step.name, pairs, ((step.dim, lanes),)))
+            return program
+
+        out += Strips(self.namer, length, whole).loop(build)
         out.append(
             Intrin(
                 across.name,
@@ -306,6 +308,7 @@ class RowsLowering:
 
     def _statistic(self, f: FlatBlock) -> list[Stmt]:
         program = self._program(0, 1, 0)
+        program.lasting = True
         slot = program.full(f.value)
         return [*program.once, *program.out, *self._bound(f, replace(slot, single=True))]
 

@@ -16,9 +16,9 @@ from hwsdk.codegen.loop_ir import Alloc, Buffer, Const, For, Index, Intrin, Load
 from hwsdk.codegen.lower.lowered import Lowered, Machine, Namer, at, finish_kernel, flatten_block, merge
 from hwsdk.codegen.lower.map import contiguous_iter
 from hwsdk.codegen.lower.row import COMBINE
-from hwsdk.codegen.lower.staged.facts import Chip
+from hwsdk.codegen.lower.staged.facts import Chip, VectorOp
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
-from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, VectorProgram
+from hwsdk.codegen.lower.staged.program import BESIDE, Hoist, NotVector, Slot, VectorProgram
 from hwsdk.codegen.lower.staged.tiles import ONE, only_used
 from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
@@ -173,7 +173,7 @@ class WindowLowering:
         self.size = size
         self.staging = Staging(self.chip)
         self.operands = Operands()
-        held = (size * self.chip.lanes + 24 * self.chip.lanes) * DTYPES[self.dtype].size_bytes
+        held = 48 * self.chip.lanes * DTYPES[self.dtype].size_bytes
         for load in loads(self.flat.value):
             held += self._operand(load, size)
         for load in loads(self.flat.finish):
@@ -266,7 +266,7 @@ class WindowLowering:
             shape = self.staging.buffers[line.name].shape[1:]
             kind = self._loaded(line.load.dtype)
             out.append(Alloc(Buffer(f"x_{line.name}", kind, shape, self.chip.vectors.name)))
-        out.append(Alloc(Buffer("total", self.dtype, (self.lanes,), self.chip.vectors.name)))
+        out.append(Alloc(Buffer("total", self.dtype, (BESIDE, self.lanes), self.chip.vectors.name)))
         return out
 
     def _kept(self, f: Fixed, here: Mapping[str, Index], part: int) -> list[Stmt]:
@@ -365,27 +365,7 @@ class WindowLowering:
             for t in reversed(line.outer):
                 moves = [For(t.name, t.extent, tuple(moves))]
             out += moves
-        total, wide = count * self.width, self.side * self.width
-        first = sym("vector") * wide
-        lanes = minimum(wide, total - first)
-        acc = View("total", (0,))
-        clear = Intrin(
-            self.fill.name,
-            ((self.fill.operands[0], acc), (self.fill.operands[1], self.neutral)),
-            ((self.fill.dim, lanes),),
-        )
-        tap = self._tap(first, lanes)
-        value = tap.full(self.flat.value)
-        pairs = tuple(zip(self.combine.operands, (acc, acc, value.view), strict=True))
-        update: list[Stmt] = [
-            *tap.once,
-            *tap.out,
-            Intrin(self.combine.name, pairs, ((self.combine.dim, lanes),)),
-        ]
-        for t in reversed(self.taps):
-            update = [For(t.name, t.extent, tuple(update))]
-        end = self._finish(half, first, lanes, origin)
-        out.append(For("vector", ceildiv(total, wide), (clear, *update, *end)))
+        out += self._vectors(count * self.width, half, origin)
         ld = coefficient(self.flat.offset, self.strip.name)
         if ld is None:
             raise NotVector("the result is not affine")
@@ -393,7 +373,29 @@ class WindowLowering:
         out.append(self.staging.piece("ct", (half, 0), target, count, self.width, ld, self.width, out=True))
         return out
 
-    def _tap(self, first: Index, lanes: Index) -> VectorProgram:
+    def _vectors(self, total: Index, half: Index, origin: dict[str, Index]) -> list[Stmt]:
+        """All outputs of a strip: BESIDE vectors of them at a time, tap by tap."""
+        wide = self.side * self.width
+        count = ceildiv(total, wide)
+        beside = sym("beside")
+        number = sym("group") * BESIDE + beside
+        strips = minimum(BESIDE, count - sym("group") * BESIDE)
+        first, lanes = number * wide, minimum(wide, total - number * wide)
+        acc = View("total", (beside, 0))
+
+        def use(op: VectorOp, *operands: View | Value) -> Intrin:
+            return Intrin(op.name, tuple(zip(op.operands, operands, strict=True)), ((op.dim, lanes),))
+
+        tap = self._tap(first, lanes, beside, strips)
+        tap.out.append(use(self.combine, acc, acc, tap.full(self.flat.value).view))
+        update: list[Stmt] = [*tap.once, *tap.body()]
+        for t in reversed(self.taps):
+            update = [For(t.name, t.extent, tuple(update))]
+        clear = For("beside", strips, (use(self.fill, acc, self.neutral),))
+        end = self._finish(half, first, lanes, origin, beside, strips)
+        return [For("group", ceildiv(count, BESIDE), (clear, *update, *end.once, *end.body()))]
+
+    def _tap(self, first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
         """The value of one tap: every operand lies where vectors work."""
 
         def source(load: Load) -> Slot | Value | None:
@@ -412,10 +414,18 @@ class WindowLowering:
             return Slot(View(f"x_{line.name}", (*lead, phase, along * self.width + first)), kind)
 
         varies = frozenset({self.strip.name, self.vector.name, *(r.name for r in self.rows)})
-        return VectorProgram(self.chip, self.namer, lanes, source, hoist=self.hoist, varies=varies)
+        return VectorProgram(
+            self.chip, self.namer, self.hoist, lanes, source, {}, beside, strips, varies=varies
+        )
 
-    def _finish(self, half: Index, first: Index, lanes: Index, origin: dict[str, Index]) -> list[Stmt]:
-        here = {**origin, self.strip.name: origin[self.strip.name] + sym("vector")}
+    def _finish(
+        self, half: Index, first: Index, lanes: Index, origin: dict[str, Index], beside: Index, strips: Index
+    ) -> VectorProgram:
+        number = sym("group") * BESIDE + beside
+        here = {
+            **origin,
+            self.strip.name: origin[self.strip.name] + number,
+        }  # one output a vector, if it matters
         moved = Rewriter(index=lambda i: _at(i, here))
 
         def source(load: Load) -> Slot | Value | None:
@@ -424,19 +434,21 @@ class WindowLowering:
                 return program.moved_in(load.dtype, View(self.operands.tall[key], (half, first)))
             if key in self.operands.fixed:
                 return Slot(View(self.operands.fixed[key].name, (0,)), self._loaded(load.dtype))
+            if self.strip.name in free_symbols(load.index[0]):
+                raise NotVector(f"access to {load.buffer} is not contiguous")
             return moved(load)
 
-        acc = Slot(View("total", (0,)), self.dtype)
+        acc = Slot(View("total", (beside, 0)), self.dtype)
         varies = frozenset({self.strip.name, self.vector.name})
         program = VectorProgram(
-            self.chip, self.namer, lanes, source, {"acc": acc}, self.hoist, where=origin, varies=varies
+            self.chip, self.namer, self.hoist, lanes, source, {"acc": acc}, beside, strips, origin, varies
         )
         target = View("ct", (half, first))
         if self.flat.finish is None:
             program.moved_out(self.kernel.outputs[0].dtype, acc, target)
         else:
             program.stored(self.flat.finish, target)
-        return [*program.once, *program.out]
+        return program
 
 
 def _at(offset: Index, where: Mapping[str, Index]) -> Index:
