@@ -391,7 +391,8 @@ class _Verifier:
 
     def constant(self, dtype: str, x: float | bool) -> None:
         kind, bits = DTYPES[dtype].kind, DTYPES[dtype].bits
-        self.need(isinstance(x, bool) == (kind == "b"), f"{x!r} is not a constant of dtype {dtype}")
+        fits = x in (0, 1) and isinstance(x, int) if kind == "b" else not isinstance(x, bool)
+        self.need(fits, f"{x!r} is not a constant of dtype {dtype}")
         if kind in "iu":
             self.need(type(x) is int, f"{x!r} is not a constant of dtype {dtype}")
             low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind == "i" else (0, (1 << bits) - 1)
