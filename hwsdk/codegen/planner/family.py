@@ -7,7 +7,7 @@ chooses at run time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -82,7 +82,7 @@ def family(
     points = tuple(samples) or sample_points(problem)
     found = machines(target, problem.at())
     scale = scale_of(found)
-    pools = [(m, tuple(_pool(m, target, problem, points, abilities, scale))) for m in found]
+    pools = [(m, tuple(_pool(m, target, problem, points, abilities))) for m in found]
     table = np.concatenate([_costs(m, problem, pool, points, abilities) for m, pool in pools])
     if not np.isfinite(table.min(0)).all():
         raise PlanError(f"target {target.name}: no version of {problem.at()} fits every size")
@@ -90,7 +90,8 @@ def family(
     owners = [(m, v) for m, pool in pools for v in pool]
     plainer = 1 + SPLIT_CHAINS * np.array([[v.schedule.k_chains - 1] for _, v in owners])
     chosen = _greedy(table * plainer, most)
-    versions = tuple(_shown(*owners[i], problem.at(), abilities) for i in chosen)
+    priced = [(owners[i][0], _priced(owners[i][0], problem, owners[i][1], scale)) for i in chosen]
+    versions = tuple(_shown(m, v, problem.at(), abilities) for m, v in priced)
     choice = select([v.cost for v in versions])
     picks = [int(evaluate(choice, _sizes(problem.at(*p)))) for p in points]
     loss = table[[chosen[v] for v in picks], range(len(points))]
@@ -117,10 +118,9 @@ def _pool(
     problem: Contraction,
     points: Sequence[Point],
     abilities: Abilities,
-    scale: int,
 ) -> Iterator[Version]:
     """At caches every register tile that fits, in both orders; else the distinct plans of the sampled
-    sizes."""
+    sizes.  Only those that are chosen get their price: most of the pool never needs one."""
     seen = set()
     if machine.staged:
         for point in points:
@@ -128,23 +128,24 @@ def _pool(
             key = (schedule.register_tile, schedule.tiles, schedule.order, schedule.buffers)
             if schedule.intrinsic == machine.engine.intrinsic and key not in seen:
                 seen.add(key)
-                yield _version(machine, problem, schedule, scale)
+                yield Version(schedule, run_tiles(machine, problem, schedule), 0)
         return
     largest = problem.at(*(max(p[d] for p in points) for d in range(3)))
     fit = fitting_registers(machine, largest, abilities)
     costs = cost(fit.nest)
     for i in range(len(fit.nest)):
         schedule = schedule_of(fit, costs, i)
+        tiles = run_tiles(machine, problem, schedule)  # whatever the order
         for order, register_order in abilities.cache_orders:
             ordered = replace(schedule, order=order, register_order=register_order)
-            yield _version(machine, problem, ordered, scale)
+            yield Version(ordered, tiles, 0)
 
 
-def _version(machine: Machine, problem: Contraction, schedule: ContractionSchedule, scale: int) -> Version:
-    """The run-time form; constant extents are put in."""
+def _priced(machine: Machine, problem: Contraction, version: Version, scale: int) -> Version:
+    """The version with what it costs at run time; constant extents are put in."""
     extents = zip(("m", "n", "k", "batch"), (problem.m, problem.n, problem.k, problem.batch), strict=True)
     constants = {d: x for d, x in extents if isinstance(x, int)}
-    tiles = run_tiles(machine, problem, schedule)
+    schedule, tiles = version.schedule, version.tiles
     price = version_cost(machine, problem, schedule, tiles, scale)
 
     def fixed(triple: tuple[Dim, Dim, Dim]) -> tuple[Dim, Dim, Dim]:
@@ -161,23 +162,33 @@ def _sizes(problem: Contraction) -> dict[str, int]:
 
 def tiles_at(version: Version, problems: Sequence[Contraction]) -> list[Tiles]:
     """The version's tiles at some sizes."""
-    columns = [_sizes(p) for p in problems]
-    sizes = {name: np.array([c[name] for c in columns]) for name in columns[0]}
-    count = np.zeros(len(problems))
-
-    def at(*dims: Dim) -> Vector:
-        return np.stack([evaluate(d, sizes) + count for d in dims])
-
-    s = version.schedule
-    worker, level = at(*version.tiles.worker), at(*version.tiles.level)
-    tiles = Tiles.of(
-        worker, level, at(version.tiles.rows, s.register_tile[1]), s.order, s.register_order, s.buffers
-    )
+    tiles = _with_tiles(version, _values(version, _columns(problems)))
     return [tiles.where(np.array([i])) for i in range(len(problems))]
 
 
-def _at_size(machine: Machine, problem: Contraction, tiles: Sequence[Tiles], abilities: Abilities) -> Fit:
-    return fits(Nest(machine, problem, Tiles.join(tiles)), abilities)
+def _columns(problems: Sequence[Contraction]) -> dict[str, Vector]:
+    columns = [_sizes(p) for p in problems]
+    return {name: np.array([c[name] for c in columns]) for name in columns[0]}
+
+
+def _values(version: Version, sizes: Mapping[str, Vector]) -> tuple[Vector, Vector, Vector]:
+    """Worker tiles, level tiles and rows at some sizes."""
+    count = np.zeros(len(sizes["m"]))
+    worker, level, rows = (
+        np.stack([evaluate(d, sizes) + count for d in dims])
+        for dims in (version.tiles.worker, version.tiles.level, (version.tiles.rows,))
+    )
+    return worker, level, rows
+
+
+def _with_tiles(version: Version, values: tuple[Vector, Vector, Vector]) -> Tiles:
+    s, (worker, level, rows) = version.schedule, values
+    register = np.concatenate([rows, np.full_like(rows, s.register_tile[1])])
+    return Tiles.of(worker, level, register, s.order, s.register_order, s.buffers)
+
+
+def _at_size(machine: Machine, problem: Contraction, tiles: Tiles, abilities: Abilities) -> Fit:
+    return fits(Nest(machine, problem, tiles), abilities)
 
 
 def _costs(
@@ -188,18 +199,25 @@ def _costs(
     abilities: Abilities,
 ) -> Vector:
     """Full cost of every version (rows) at every size (columns); infinite where it does not fit."""
-    problems = [problem.at(*p) for p in points]
-    tiles = [tiles_at(v, problems) for v in pool]
     table = np.full((len(pool), len(points)), np.inf)
-    for j, sized in enumerate(problems if pool else ()):
-        fit = _at_size(machine, sized, [t[j] for t in tiles], abilities)
+    if not pool:
+        return table
+    problems = [problem.at(*p) for p in points]
+    sizes = _columns(problems)
+    known: dict[int, tuple[Vector, Vector, Vector]] = {}  # versions that differ in order share their tiles
+    for v in pool:
+        if id(v.tiles) not in known:
+            known[id(v.tiles)] = _values(v, sizes)
+    every = Tiles.join([_with_tiles(v, known[id(v.tiles)]) for v in pool])
+    for j, sized in enumerate(problems):
+        fit = _at_size(machine, sized, every.where(np.arange(j, len(every), len(points))), abilities)
         table[:, j] = np.where(fit.mask, cost(fit.nest).cycles, np.inf)
     return table
 
 
 def _shown(machine: Machine, version: Version, sized: Contraction, abilities: Abilities) -> Version:
     """The version with its schedule worked out at one size."""
-    fit = _at_size(machine, sized, tiles_at(version, [sized]), abilities)
+    fit = _at_size(machine, sized, tiles_at(version, [sized])[0], abilities)
     shown = schedule_of(fit, cost(fit.nest), 0)
     register = version.schedule.register_tile
     panel = register[1] if shown.panel else 0
