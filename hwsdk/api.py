@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     Model = str | os.PathLike[str] | bytes | Graph | object
     Dims = Mapping[str, Dim | str]
 
+Progress = Callable[[str, int, int], None]
+
+
+def _silent(_stage: str, _done: int, _total: int) -> None:
+    """Nobody watches."""
+
 
 def compile(
     model: Model,
@@ -38,6 +44,7 @@ def compile(
     precision: str | None = None,
     dims: Dims | None = None,
     cache: bool = True,
+    progress: Progress = _silent,
 ) -> Executable:
     """Compile a model for a target: one compile serves every shape.
 
@@ -46,11 +53,13 @@ def compile(
     precision: dtype of matrix products; None: the target's default, else the model's own.
     dims: what is known about symbolic dims: `{"seq": "1..512", "batch": 4}`.
     cache: reuse compiled code from the cache on disk, and add to it.
+    progress: called with (stage, done, total) now and then.
     """
     from hwsdk.ral_port.executable import Executable
 
-    made = compile_stages(model, target, precision=precision, dims=dims, cache=cache)
-    return Executable(bundle_of(made, cache=cache), folder=Path(made.target.file).parent, compiles=1)
+    made = compile_stages(model, target, precision=precision, dims=dims, cache=cache, progress=progress)
+    bundle = bundle_of(made, cache=cache, progress=progress)
+    return Executable(bundle, folder=Path(made.target.file).parent, compiles=1)
 
 
 def load(
@@ -115,6 +124,7 @@ def compile_stages(
     precision: str | None = None,
     dims: Dims | None = None,
     cache: bool = True,
+    progress: Progress = _silent,
 ) -> Compilation:
     """Everything up to the text of the kernels, with what was decided on the way."""
     from hwsdk.codegen.driver import Options, compile_graph
@@ -124,10 +134,12 @@ def compile_stages(
     chosen = target if isinstance(target, Described) else load_target(target)
     if chosen.abstract:
         raise TargetError(f"target {chosen.name} is abstract: it is only for others to extend")
-    return compile_graph(load_graph(model, dims), chosen, Options(precision=precision, cache=cache))
+    progress("import", 0, 1)
+    graph = load_graph(model, dims)
+    return compile_graph(graph, chosen, Options(precision=precision, cache=cache), progress)
 
 
-def bundle_of(made: Compilation, *, cache: bool = True) -> Bundle:
+def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _silent) -> Bundle:
     """Machine code for a compilation, and everything else that goes into the artifact."""
     from hwsdk.codegen.artifact import Bundle
     from hwsdk.codegen.host_emit import emit_host
@@ -141,7 +153,7 @@ def bundle_of(made: Compilation, *, cache: bool = True) -> Bundle:
         )
     support = _support(target)
     texts = [*made.ir.items(), *support, ("host", emit_host(program))]
-    objects = compile_modules(texts, target, use_cache=cache)
+    objects = compile_modules(texts, target, use_cache=cache, progress=progress)
     kernels, rest = objects[: len(made.ir)], objects[len(made.ir) :]
     return Bundle(
         name=made.graph.name,

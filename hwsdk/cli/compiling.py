@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwsdk.cli import arguments
-from hwsdk.cli.terminal import command, human_bytes, out, out_json, progress, say, table
+from hwsdk.cli.terminal import command, compiling, human_bytes, out, out_json, say, table
 from hwsdk.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ def executable(
     if path.suffix == ".hwx":
         return hwsdk.load(path, folder=None if target is None else _folder(target))
     chosen = target_or_host(target)
-    with progress(f"compile {path.name} for {chosen.name}"):
-        return hwsdk.compile(path, chosen, precision=precision, dims=arguments.dim_options(dims or []))
+    known = arguments.dim_options(dims or [])
+    with compiling(f"compile {path.name}") as follow:
+        return hwsdk.compile(path, chosen, precision=precision, dims=known, progress=follow)
 
 
 def _folder(target: str) -> Path:
@@ -89,9 +90,9 @@ def _compile_one(
     from hwsdk.codegen import artifact
 
     start = time.perf_counter()
-    with progress(f"compile {model.name} for {target.name}"):
-        made = api.compile_stages(model, target, precision=precision, dims=dims, cache=cache)
-        bundle = api.bundle_of(made, cache=cache)
+    with compiling(f"compile {model.name}") as follow:
+        made = api.compile_stages(model, target, precision=precision, dims=dims, cache=cache, progress=follow)
+        bundle = api.bundle_of(made, cache=cache, progress=follow)
     seconds = time.perf_counter() - start
     artifact.save(bundle, path)
     return {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hwsdk.cli.terminal import command, is_terminal, out, out_json, progress, table
+from hwsdk.cli.terminal import command, compiling, is_terminal, out, out_json, progress, table
 from hwsdk.errors import HwsdkError
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def demo(
         hwsdk.set_num_threads(threads)
     w = demo_model.weights()
     start = time.perf_counter()
-    with progress(f"compile for {chosen.name}"):
-        exe = hwsdk.compile(demo_model.build(w), chosen, cache=False)
+    with compiling(f"compile for {chosen.name}") as follow:
+        exe = hwsdk.compile(demo_model.build(w), chosen, cache=False, progress=follow)
     compile_s = time.perf_counter() - start
 
     rng = np.random.default_rng(0)

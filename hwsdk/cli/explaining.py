@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwsdk.cli import arguments
-from hwsdk.cli.terminal import command, out, out_json, progress
+from hwsdk.cli.terminal import command, compiling, out, out_json
 from hwsdk.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ def compilation(model: Path, target: str | None, dims: list[str], precision: str
     from hwsdk.cli.detection import target_or_host
 
     chosen = target_or_host(target)
-    with progress(f"compile for {chosen.name}"):
-        return compile_stages(model, chosen, precision=precision, dims=arguments.dim_options(dims))
+    known = arguments.dim_options(dims)
+    with compiling(f"compile for {chosen.name}") as follow:
+        return compile_stages(model, chosen, precision=precision, dims=known, progress=follow)
 
 
 @command

@@ -133,12 +133,12 @@ def _cell(value: object) -> str:
 
 @contextmanager
 def progress(what: str, total: float | None = None) -> Iterator[Callable[..., None]]:
-    """A bar on standard error while the body runs; yields `advance(amount=1, text=None)`.
+    """A bar on standard error while the body runs; yields `advance(amount=1, text=None, done=None, total=None)`.
 
     Where standard error is no terminal nothing is drawn.
     """
     if not sys.stderr.isatty():
-        yield lambda amount=1, text=None: None
+        yield lambda amount=1, text=None, done=None, total=None: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -147,10 +147,26 @@ def progress(what: str, total: float | None = None) -> Iterator[Callable[..., No
     with Progress(*shown, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=total)
 
-        def advance(amount: float = 1, text: str | None = None) -> None:
-            bars.update(task, advance=amount, **({"description": text} if text else {}))  # type: ignore[arg-type]
+        def advance(
+            amount: float | None = 1,
+            text: str | None = None,
+            done: float | None = None,
+            total: float | None = None,
+        ) -> None:
+            bars.update(task, advance=amount, description=text, completed=done, total=total)
 
         yield advance
+
+
+@contextmanager
+def compiling(what: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar that follows a compilation; yields the `progress` argument of `hwsdk.compile`."""
+    with progress(what, total=1) as advance:
+
+        def follow(stage: str, done: int, total: int) -> None:
+            advance(None, f"{what}: {stage}", done, total)
+
+        yield follow
 
 
 def human_bytes(count: float) -> str:
