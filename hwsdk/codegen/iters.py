@@ -34,7 +34,13 @@ def iter_ranges(iters: Iterable[Iter], ranges: Ranges) -> dict[str, tuple[Index 
 
 # ------------------------------------------------------------------------------------------------------ split
 def split_kernel(kernel: Kernel, ranges: Ranges) -> Kernel:
-    """Split every iter of which an index takes the quotient or remainder by a divisor of its extent."""
+    """Split every iter of which an index takes the quotient or remainder by a divisor of its extent.
+
+    The blocks of a map share nothing: an iter of one may have another extent than its namesake in the next.
+    """
+    if kernel.kind == "map" and len(kernel.blocks) > 1:
+        alone = (split_kernel(replace(kernel, blocks=(b,)), ranges) for b in kernel.blocks)
+        return replace(kernel, blocks=tuple(b for k in alone for b in k.blocks))
     known = dict(ranges)
     for block in kernel.blocks:
         known = iter_ranges(block.iters, known)

@@ -44,7 +44,7 @@ from hwsdk.codegen.lower.lowered import (
 from hwsdk.codegen.lower.operands import Operands, take_apart
 from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
-from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, Strips, VectorProgram
+from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, Staged, Strips, VectorProgram
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.dtypes import DTYPES
@@ -521,11 +521,11 @@ class StagedContraction:
             tn = self.tiles[1]
             where = (floordiv(first, tn), mod(first, tn)) if row is None else (row, first)
 
-            def source(load: Load) -> Slot | Value | None:
+            def source(load: Load) -> Slot | Staged | Value | None:
                 stream = self.streams.get((load.buffer, load.index[0]))
                 if stream is not None:
                     at_row = where[0] if stream[1] or row is None else 0
-                    return program.moved_in(load.dtype, View(stream[0], (0, at_row, where[1])))
+                    return Staged(View(stream[0], (0, at_row, where[1])))
                 if coefficient(load.index[0], self.parts.n[-1].name) != 0:
                     return None
                 return moved(load)

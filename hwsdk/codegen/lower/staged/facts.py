@@ -81,6 +81,11 @@ class Chip:
     def lanes(self) -> int:
         return min((op.lanes for op in self.binary.values()), default=1)
 
+    def moves(self, dtype: str) -> bool:
+        """Do vectors load this dtype from the scratchpad?"""
+        place, near = self.vectors.name, self.scratch.name
+        return any((to, place, dtype, near) in self.move for to in (dtype, "f32"))
+
     def matrix(self, a: str, b: str, acc: str) -> MatrixOp | None:
         return next((m for m in self.matrices if m.dtypes == (a, b, acc)), None)
 

@@ -14,7 +14,7 @@ from hwsdk.codegen.loop_ir import Const, For, Index, Load, Stmt, Value, View
 from hwsdk.codegen.lower.lowered import Lowered, Machine, Namer, at, finish_kernel, flatten_block, merge
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging, pipeline
-from hwsdk.codegen.lower.staged.program import Hoist, Slot, Strips, VectorProgram
+from hwsdk.codegen.lower.staged.program import Hoist, Slot, Staged, Strips, VectorProgram
 from hwsdk.codegen.lower.staged.tiles import ONE, Place, Streams, Tiling, only_used, pick, room_for, steps_of
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.graph.dims import Ranges, ceildiv, coefficient, minimum, mod, substitute, sym
@@ -121,13 +121,13 @@ class MapLowering:
         varies = frozenset({self.tiling.x.name, self.tiling.y.name})
 
         def build(first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
-            def source(load: Load) -> Slot | Value | None:
+            def source(load: Load) -> Slot | Staged | Value | None:
                 stream = self.streams.found.get((load.buffer, load.index[0]))
                 if stream is None:
                     return moved(load)
                 if stream.column:
-                    return program.single_in(load.dtype, View(stream.name, (slot, row)))
-                return program.moved_in(load.dtype, View(stream.name, (slot, base + first)))
+                    return Staged(View(stream.name, (slot, row)), single=True)
+                return Staged(View(stream.name, (slot, base + first)))
 
             program = VectorProgram(
                 self.chip, self.namer, self.hoist, lanes, source, {}, beside, strips, corner, varies

@@ -24,6 +24,7 @@ from hwsdk.codegen.loop_ir import (
     Ref,
     Select,
     Stmt,
+    Store,
     Ternary,
     Unary,
     Value,
@@ -51,7 +52,15 @@ class Slot:
     single: bool = False
 
 
-Source = Callable[[Load], Slot | Value | None]
+@dataclass(frozen=True)
+class Staged:
+    """Where a load's elements are in the scratchpad; `single`: one element stands for all lanes."""
+
+    view: View
+    single: bool = False
+
+
+Source = Callable[[Load], Slot | Staged | Value | None]
 
 
 @dataclass
@@ -82,7 +91,7 @@ class Hoist:
 class VectorProgram:
     """Statements that compute values for `lanes` elements (an index, at most the chip's vector length).
 
-    source(load) says where a load's elements already are: a slot, a scalar value that is the same for all
+    source(load) says where a load's elements already are: a slot, staged, a scalar value that is the same for all
     lanes, or None (not available: the body cannot be vectorised here).  `known` are values bound to slots
     beforehand.  `hoist` takes constants and memory, `once` what is the same for all vectors of the loop around
     `out`.
@@ -127,10 +136,7 @@ class VectorProgram:
     # -------------------------------------------------------------------------------------------------- nodes
     def _make(self, value: Value) -> Slot:
         if not isinstance(value, Const | Load | Ref) and _same_for_all(value):
-            if any(self.varies & free_symbols(v.index) for v in subvalues(value) if isinstance(v, FromIndex)):
-                raise NotVector("an index is used as a value")
-            moved = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, self.where))(value)
-            return replace(self, lanes=self.chip.lanes, _to=self.once)._filled(value.dtype, moved)
+            return self._integers(value)
         match value:
             case Const():
                 return self.hoist.constant(value)
@@ -138,6 +144,8 @@ class VectorProgram:
                 return self._loaded(value)
             case Ref(name=name) if name in self.known:
                 return self.known[name]
+            case Cast(mode="value", x=Load(dtype=given) as x, dtype="f32") if not self.chip.moves(given):
+                return self._converted(x)
             case Cast(mode="value", x=x, dtype=dtype):
                 return self._cast(dtype, self.full(x))
             case Unary(op=op, x=x, dtype=dtype):
@@ -148,19 +156,49 @@ class VectorProgram:
                 return self._binary(dtype, "add", Binary(dtype, "mul", x, y), z)
         raise NotVector(describe(value))
 
+    def _integers(self, value: Value) -> Slot:
+        """What depends on nothing but run-time integers is computed by the control unit, once."""
+        if any(self.varies & free_symbols(v.index) for v in subvalues(value) if isinstance(v, FromIndex)):
+            raise NotVector("an index is used as a value")
+        moved = Rewriter(index=lambda i: i if isinstance(i, int) else substitute(i, self.where))(value)
+        return replace(self, lanes=self.chip.lanes, _to=self.once)._filled(value.dtype, moved)
+
     def _loaded(self, load: Load) -> Slot:
         found = self.source(load)
         if isinstance(found, Slot):
             return found
+        if isinstance(found, Staged):
+            return (self.single_in if found.single else self.moved_in)(load.dtype, found.view)
         if found is None:
             raise NotVector(f"access to {load.buffer} is neither contiguous nor the same for all lanes")
         return replace(self, lanes=self.chip.lanes, _to=self.once)._filled(load.dtype, found)
 
+    def _converted(self, load: Load) -> Slot:
+        """f32 of an element of a dtype that only the control unit reads."""
+        found = self.source(load)
+        if found is None or isinstance(found, Slot):
+            raise NotVector(f"no intrinsic moves {load.dtype} to {self.chip.vectors.name}")
+        if isinstance(found, Staged) and not found.single:
+            return self._by_element(load.dtype, found.view)
+        one = Load(load.dtype, found.view.buffer, found.view.index) if isinstance(found, Staged) else found
+        return replace(self, lanes=self.chip.lanes, _to=self.once)._filled("f32", Cast("f32", one))
+
+    def _by_element(self, dtype: str, source: View) -> Slot:
+        """Lane by lane on the control unit."""
+        slot = replace(self, lasting=True)._new("f32")
+        lane = self.namer.fresh("l")
+        given = Load(dtype, source.buffer, (*source.index[:-1], source.index[-1] + sym(lane)))
+        target = (*slot.view.index[:-1], slot.view.index[-1] + sym(lane))
+        self.out.append(For(lane, self.lanes, (Store(slot.view.buffer, target, Cast("f32", given)),)))
+        return slot
+
     def _new(self, dtype: str) -> Slot:
         name = self.namer.fresh("w")
         if self._to is not None or self.lasting:
-            self.hoist.out.append(Alloc(Buffer(name, dtype, (self.chip.lanes,), self.chip.vectors.name)))
-            return Slot(View(name, (0,)), dtype)
+            many = 1 if self._to is not None or isinstance(self.beside, int) else BESIDE
+            shape = (many, self.chip.lanes)
+            self.hoist.out.append(Alloc(Buffer(name, dtype, shape, self.chip.vectors.name)))
+            return Slot(View(name, (0 if self._to is not None else self.beside, 0)), dtype)
         self.temporaries[name] = dtype
         return Slot(View(name, (self.beside, 0)), dtype)
 
@@ -175,8 +213,9 @@ class VectorProgram:
             for name in _buffers(use):
                 if name in self.temporaries and name not in names:
                     names[name] = self._memory(self.temporaries[name], free)
-            assert isinstance(use, Intrin)
-            moved = replace(use, operands=tuple((n, _renamed(o, names)) for n, o in use.operands))
+            moved = use
+            if isinstance(use, Intrin):
+                moved = replace(use, operands=tuple((n, _renamed(o, names)) for n, o in use.operands))
             out.append(
                 moved if isinstance(self.beside, int) else For(str(self.beside), self.strips, (moved,))
             )
@@ -310,8 +349,8 @@ class Strips:
 
 
 def _buffers(use: Stmt) -> list[str]:
-    assert isinstance(use, Intrin)
-    return [o.buffer for _, o in use.operands if isinstance(o, View)]
+    """The views of an intrinsic; lane-by-lane code keeps its memory to itself."""
+    return [o.buffer for _, o in use.operands if isinstance(o, View)] if isinstance(use, Intrin) else []
 
 
 def _renamed(operand: View | Index | Value, names: Mapping[str, str]) -> View | Index | Value:

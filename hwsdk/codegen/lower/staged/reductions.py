@@ -25,7 +25,7 @@ from hwsdk.codegen.lower.lowered import (
 from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip, VectorOp
 from hwsdk.codegen.lower.staged.pipeline import Staging, pipeline
-from hwsdk.codegen.lower.staged.program import BESIDE, Hoist, NotVector, Slot, Strips, VectorProgram
+from hwsdk.codegen.lower.staged.program import BESIDE, Hoist, NotVector, Slot, Staged, Strips, VectorProgram
 from hwsdk.codegen.lower.staged.tiles import ONE, Place, Streams, Tiling, only_used, room_for, steps_of
 from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
@@ -171,13 +171,13 @@ class ReductionLowering:
         moved = _mover(place.corner)
 
         def build(first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
-            def source(load: Load) -> Slot | Value | None:
+            def source(load: Load) -> Slot | Staged | Value | None:
                 stream = self.streams.found.get((load.buffer, load.index[0]))
                 if stream is None:
                     return moved(load)
                 if stream.column:
-                    return program.single_in(load.dtype, View(stream.name, (slot, row)))
-                return program.moved_in(load.dtype, View(stream.name, (slot, base + first)))
+                    return Staged(View(stream.name, (slot, row)), single=True)
+                return Staged(View(stream.name, (slot, base + first)))
 
             program = VectorProgram(
                 self.chip,
@@ -224,11 +224,11 @@ class ReductionLowering:
         moved = _mover(place.corner)
 
         def build(first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
-            def end(load: Load) -> Slot | Value | None:
+            def end(load: Load) -> Slot | Staged | Value | None:
                 staged = self.ends.get((load.buffer, load.index[0]))
                 if staged is None:
                     return moved(load)
-                return program.moved_in(load.dtype, View(staged[0], (0, first)))
+                return Staged(View(staged[0], (0, first)))
 
             acc = Slot(View("acc", (first,)), self.dtype)
             varies = frozenset({self.tiling.y.name})

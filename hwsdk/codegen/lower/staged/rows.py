@@ -37,7 +37,7 @@ from hwsdk.codegen.lower.lowered import (
 from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
-from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, Strips, VectorProgram
+from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, Staged, Strips, VectorProgram
 from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.graph.dims import (
@@ -124,21 +124,23 @@ class RowsLowering:
             if not self._is_long(f):
                 continue
             for load in loads(f.value):
-                if load.buffer in own:
-                    continue
-                if load.where is not None:
-                    raise NotVector(f"access to {load.buffer} is guarded")
-                step = coefficient(load.index[0], self.inner.name)
-                if step == 1:
-                    key = (load.buffer, load.index[0])
-                    if key not in self.streams:
-                        name = self.staging.add(f"in{len(self.streams)}", load.dtype, (1, self.piece))
-                        self.streams[key] = Stream(*key, load.dtype, name)
-                elif step != 0:
-                    raise NotVector(f"access to {load.buffer} is not contiguous")
+                if load.buffer not in own:
+                    self._stream(load)
             for let in f.lets:
                 if any(self.inner.name in free_symbols(i) for x in loads(let.value) for i in x.index):
                     raise NotVector("an index is read for every element")
+
+    def _stream(self, load: Load) -> None:
+        """Stage what moves with the elements of a row."""
+        if load.where is not None:
+            raise NotVector(f"access to {load.buffer} is guarded")
+        step = coefficient(load.index[0], self.inner.name)
+        key = (load.buffer, load.index[0])
+        if step == 1 and key not in self.streams:
+            name = self.staging.add(f"in{len(self.streams)}", load.dtype, (1, self.piece))
+            self.streams[key] = Stream(*key, load.dtype, name)
+        elif step not in (0, 1):
+            raise NotVector(f"access to {load.buffer} is not contiguous")
 
     def _place(self, number: Index, suffix: str) -> tuple[list[Stmt], dict[str, Index]]:
         """Lets and substitutions for one step."""
@@ -210,17 +212,17 @@ class RowsLowering:
         own = {self.names[f.block.output]: f for f in self.flats}
         streams = {(s.buffer, self._bare(s.offset)): s for s in self.streams.values()}
 
-        def source(load: Load) -> Slot | Value | None:
+        def source(load: Load) -> Slot | Staged | Value | None:
             if load.buffer in own:
                 block = own[load.buffer].block
                 if block.output in self.temps and block.output in self.long:
                     return Slot(View(load.buffer, (first,)), "f32")
                 if block.output in self.long:
-                    return program.moved_in(load.dtype, View(f"out_{load.buffer}", (half, 0, first)))
+                    return Staged(View(f"out_{load.buffer}", (half, 0, first)))
                 return self.known.get(load.buffer)
             stream = streams.get((load.buffer, self._bare(load.index[0])))
             if stream is not None and coefficient(load.index[0], self.inner.name) == 1:
-                return program.moved_in(load.dtype, View(stream.name, (half, 0, first)))
+                return Staged(View(stream.name, (half, 0, first)))
             return load if coefficient(load.index[0], self.inner.name) == 0 else None
 
         varies = frozenset({self.inner.name})

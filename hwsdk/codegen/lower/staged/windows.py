@@ -18,7 +18,7 @@ from hwsdk.codegen.lower.map import contiguous_iter
 from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip, VectorOp
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
-from hwsdk.codegen.lower.staged.program import BESIDE, Hoist, NotVector, Slot, VectorProgram
+from hwsdk.codegen.lower.staged.program import BESIDE, Hoist, NotVector, Slot, Staged, VectorProgram
 from hwsdk.codegen.lower.staged.tiles import ONE, only_used
 from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
@@ -398,7 +398,7 @@ class WindowLowering:
     def _tap(self, first: Index, lanes: Index, beside: Index, strips: Index) -> VectorProgram:
         """The value of one tap: every operand lies where vectors work."""
 
-        def source(load: Load) -> Slot | Value | None:
+        def source(load: Load) -> Slot | Staged | Value | None:
             key = (load.buffer, load.index[0])
             fixed = self.operands.fixed.get(key)
             kind = self._loaded(load.dtype)
@@ -428,10 +428,10 @@ class WindowLowering:
         }  # one output a vector, if it matters
         moved = Rewriter(index=lambda i: _at(i, here))
 
-        def source(load: Load) -> Slot | Value | None:
+        def source(load: Load) -> Slot | Staged | Value | None:
             key = (load.buffer, load.index[0])
             if key in self.operands.tall:
-                return program.moved_in(load.dtype, View(self.operands.tall[key], (half, first)))
+                return Staged(View(self.operands.tall[key], (half, first)))
             if key in self.operands.fixed:
                 return Slot(View(self.operands.fixed[key].name, (0,)), self._loaded(load.dtype))
             if self.strip.name in free_symbols(load.index[0]):
