@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwsdk.errors import CodegenError, HwsdkError, ModelError, TargetError
+from hwsdk.errors import ArtifactError, CodegenError, HwsdkError, ModelError, TargetError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,6 +71,8 @@ def load(
     """
     from hwsdk.ral_port.executable import load as load_artifact
 
+    if not isinstance(path, str | os.PathLike):
+        raise ArtifactError(f"an artifact is given by its path, not as a {type(path).__name__}")
     return load_artifact(os.fspath(path), folder=None if folder is None else Path(folder), device=device)
 
 

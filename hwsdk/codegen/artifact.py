@@ -43,6 +43,11 @@ CONSTANTS_ALIGN = 4096
 CHUNK = 4 << 20
 _HEADER = struct.Struct("<8sIIQQ32s")
 _HASHERS = 4
+_MANIFEST = {
+    **dict.fromkeys(("name", "target", "folder", "port"), str),
+    **dict.fromkeys(("features", "inputs", "outputs", "constraints", "constants", "sections"), list),
+    **dict.fromkeys(("symbols", "kernels", "versions", "extras"), dict),
+}
 
 
 @dataclass(frozen=True)
@@ -195,27 +200,29 @@ def _manifest(
 # ------------------------------------------------------------------------------------------------------- read
 def load(path: str | Path) -> Bundle:
     """Read, check and map an artifact.  ArtifactError says why it is refused."""
-    path = Path(path)
-    try:
-        return _read(path)
-    except OSError as e:
-        raise ArtifactError(f"{path}: cannot be read: {e.strerror or e}") from None
-    except ArtifactError as e:
-        raise ArtifactError(f"{path}: {e}") from None
+    with _reading(path):
+        return _read(Path(path))
 
 
 def read_manifest(path: str | Path) -> dict[str, Any]:
     """The manifest alone, its digest checked; for looking at an artifact without loading it."""
-    path = Path(path)
+    with _reading(path), open(path, "rb") as file:
+        end, size, digest = _header(file)
+        file.seek(end)
+        return _parse_manifest(file.read(size), digest)
+
+
+@contextmanager
+def _reading(path: str | Path) -> Iterator[None]:
+    """Whatever goes wrong inside becomes an ArtifactError that names the file."""
     try:
-        with open(path, "rb") as file:
-            end, size, digest = _header(file)
-            file.seek(end)
-            return _parse_manifest(file.read(size), digest)
+        yield
     except OSError as e:
         raise ArtifactError(f"{path}: cannot be read: {e.strerror or e}") from None
     except ArtifactError as e:
         raise ArtifactError(f"{path}: {e}") from None
+    except (KeyError, TypeError, ValueError, RecursionError, HwsdkError) as e:
+        raise ArtifactError(f"{path}: cannot be understood: {type(e).__name__}: {e}") from None
 
 
 def _header(file: BinaryIO) -> tuple[int, int, bytes]:
@@ -240,7 +247,11 @@ def _header(file: BinaryIO) -> tuple[int, int, bytes]:
 def _parse_manifest(text: bytes, digest: bytes) -> dict[str, Any]:
     if hashlib.sha256(text).digest() != digest:
         raise ArtifactError("altered: the manifest's digest is wrong")
-    return dict(json.loads(text))
+    manifest = json.loads(text)
+    for key, kind in _MANIFEST.items():
+        if not isinstance(manifest, dict) or not isinstance(manifest.get(key), kind):
+            raise ArtifactError(f"the manifest cannot be understood: {key} is not a {kind.__name__}")
+    return dict(manifest)
 
 
 def _read(path: Path) -> Bundle:
@@ -249,13 +260,8 @@ def _read(path: Path) -> Bundle:
         mapped = mmap.mmap(file.fileno(), end + size, access=mmap.ACCESS_READ)
     data = memoryview(mapped)
     manifest = _parse_manifest(bytes(data[end:]), digest)
-    try:
-        _check_sections(manifest["sections"], data[:end])
-        return _bundle(manifest, data)
-    except (KeyError, TypeError, ValueError, HwsdkError) as e:
-        if isinstance(e, ArtifactError):
-            raise
-        raise ArtifactError(f"the manifest cannot be understood: {type(e).__name__}: {e}") from None
+    _check_sections(manifest["sections"], data[:end])
+    return _bundle(manifest, data)
 
 
 def _check_sections(sections: list[dict[str, Any]], data: memoryview) -> None:
@@ -280,7 +286,7 @@ def _bundle(manifest: Mapping[str, Any], data: memoryview) -> Bundle:
 
     ((_, program),) = blobs("program")
     host = [code for _, code in blobs("host")]
-    start = next(int(s["offset"]) for s in manifest["sections"] if s["kind"] == "constants")
+    (start,) = (int(s["offset"]) for s in manifest["sections"] if s["kind"] == "constants")
     return Bundle(
         name=str(manifest["name"]),
         target=str(manifest["target"]),
@@ -302,7 +308,7 @@ def _constant(row: Mapping[str, Any], data: memoryview, start: int) -> Array:
     """A read-only view of the mapped file."""
     kind = numpy_dtype(row["dtype"])
     at, size = start + int(row["offset"]), int(row["bytes"])
-    if at + size > len(data):
+    if not start <= at <= at + size <= len(data):
         raise ArtifactError(f"altered: constant {row['name']} lies outside the file")
     array = np.frombuffer(data[at : at + size], kind) if size else np.empty(0, kind)
     return array.reshape(row["shape"])

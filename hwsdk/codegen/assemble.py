@@ -8,7 +8,7 @@ compiled kernel.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hwsdk.codegen.arena import Life, plan_arena
@@ -20,7 +20,20 @@ from hwsdk.codegen.lower.lowered import Lowered, Packing, versions
 from hwsdk.codegen.packing import pack
 from hwsdk.codegen.reserve import MARK
 from hwsdk.dtypes import dtype
-from hwsdk.graph.dims import Symbol, free_symbols, product, single_atom, sym
+from hwsdk.errors import ModelError
+from hwsdk.graph.constraints import Constraints
+from hwsdk.graph.dims import (
+    Symbol,
+    coefficient,
+    eq,
+    free_symbols,
+    ge,
+    mod,
+    product,
+    single_atom,
+    substitute,
+    sym,
+)
 from hwsdk.graph.graph import Array, Graph
 
 
@@ -150,16 +163,42 @@ class _Assembler:
         return Launch(item.loop.name, choices, args, tuple(sym(d) for d in item.loop.dims), item.work)
 
     def _bindings(self) -> tuple[Binding, ...]:
+        """Symbols that are dims themselves first, then those that follow from a dim and from known ones."""
+        axes = [(n, a, d) for n, v in enumerate(self.graph.inputs) for a, d in enumerate(v.shape)]
         found: dict[str, Binding] = {}
-        for number, value in enumerate(self.graph.inputs):
-            for axis, d in enumerate(value.shape):
-                atom = single_atom(d)
-                if isinstance(atom, Symbol) and atom.name not in found:
-                    found[atom.name] = Binding(atom.name, number, axis)
+        for number, axis, d in axes:
+            atom = single_atom(d)
+            if isinstance(atom, Symbol):
+                found.setdefault(atom.name, Binding(atom.name, number, axis))
+        size = -1
+        while len(found) > size:
+            size = len(found)
+            for number, axis, d in axes:
+                solved = _solved(d, found.keys())
+                if solved is not None:
+                    name, factor, rest = solved
+                    found[name] = Binding(name, number, axis, factor, rest)
+        self._all_known(axes, found)
         return tuple(found.values())
 
+    def _all_known(self, axes: Sequence[tuple[int, int, Index]], found: Mapping[str, Binding]) -> None:
+        """ModelError if some symbol does not follow from the sizes of the inputs."""
+        for number, axis, d in axes:
+            if unknown := sorted(free_symbols(d) - found.keys()):
+                what = (
+                    f"input {self.graph.inputs[number].name!r}: axis {axis} is {d}, which does not determine "
+                )
+                raise ModelError(f"{what}{', '.join(unknown)}; another dim must".replace(MARK, ""))
+        known = found.keys() | self.graph.constraints.solutions.keys()
+        for value in self.graph.values.values():
+            if unknown := sorted({s for d in value.shape for s in free_symbols(d)} - known):
+                shape = ", ".join(map(str, value.shape))
+                what = f"value {value.name!r} has the shape [{shape}], and no input's size determines "
+                raise ModelError(f"{what}{', '.join(unknown)}".replace(MARK, ""))
+
     def _checks(self) -> tuple[Check, ...]:
-        bound = {(b.input, b.axis) for b in self._bindings()}
+        bindings = self._bindings()
+        bound = {(b.input, b.axis) for b in bindings if b.factor == 1 and b.rest == 0}
         constraints = self.graph.constraints
         out = []
         for number, value in enumerate(self.graph.inputs):
@@ -174,11 +213,37 @@ class _Assembler:
                     out.append(
                         Check(number, axis, low=low, high=high, multiple=multiple, reason=f"range of {plain}")
                     )
+        for b in bindings:
+            if (b.input, b.axis) not in bound:
+                plain = b.name.replace(MARK, "")
+                out += [
+                    Check(b.input, b.axis, reason=f"range of {plain}", holds=guard)
+                    for guard in _limits(b.name, constraints)
+                ]
         for guard, reason in constraints.guards():
-            home = next((b for b in self._bindings() if b.name in free_symbols(guard)), None)
+            home = next((b for b in bindings if b.name in free_symbols(guard)), None)
             if home is not None:
                 out.append(Check(home.input, home.axis, reason=reason.replace(MARK, ""), holds=guard))
         return tuple(out)
+
+
+def _solved(d: Index, known: Collection[str]) -> tuple[str, int, Index] | None:
+    """(symbol, factor, rest) if d is factor*symbol + rest and only that symbol is not known."""
+    unknown = free_symbols(d) - set(known)
+    if len(unknown) != 1:
+        return None
+    (name,) = unknown
+    factor = coefficient(d, name)
+    return (name, factor, substitute(d, {name: 0})) if isinstance(factor, int) and factor else None
+
+
+def _limits(name: str, constraints: Constraints) -> list[Index]:
+    """What a symbol that is no dim itself must satisfy: its range and its multiple."""
+    low, high = constraints.ranges.get(name, (0, None))
+    conditions = [ge(sym(name), low), *([ge(high, sym(name))] if high is not None else [])]
+    if name in constraints.multiples:
+        conditions.append(eq(mod(sym(name), constraints.multiples[name]), 0))
+    return conditions
 
 
 def _largest(items: Sequence[Index]) -> Index:

@@ -209,6 +209,8 @@ class RegionBuilder:
         """An element of an operand; `pure` operands must be a plain load, else they are demanded in memory."""
         inliner = self.inliner(self.memory, iters)
         inliner.prefix = f"h{len(self._lets)}_"
+        if pure:
+            inliner.stored = frozenset({name})
         value = inliner.element(name, index)
         if pure and (not isinstance(value, Load) or inliner.lets):
             raise Demand(frozenset({name}))
@@ -270,7 +272,7 @@ class RegionBuilder:
             reduce.append(Iter("k0", per_group, "reduce"))
             channel = sym("k0")
         inliner = self.inliner(self.memory, (*iters, *reduce))
-        inliner.prefix = "h"
+        inliner.prefix, inliner.stored = "h", frozenset({x})
         index: list[Index] = [at[0]]
         guard: Value | None = None
         for d in range(rank):

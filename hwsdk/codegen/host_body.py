@@ -79,6 +79,10 @@ class Body:
     def _plus(self, a: str, b: str) -> str:
         return b if a == "0" else self._arithmetic("add", a, b)
 
+    def minus(self, a: str, b: str) -> str:
+        """a - b."""
+        return self._arithmetic("sub", a, b)
+
     def _arithmetic(self, op: str, a: str, b: str) -> str:
         if not self._checked:
             return self.new(f"{op} i64 {a}, {b}")

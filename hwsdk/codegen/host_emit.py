@@ -76,7 +76,10 @@ def _begin(program: HostProgram, checked: bool) -> tuple[Body, layout.RunBlock]:
     body, block = Body(checked), layout.RunBlock(input_ranks(program), output_ranks(program))
     body.bind(WORKERS, body.load("%run", layout.WORKERS_WORD))
     for b in program.bindings:
-        body.bind(b.name, body.load("%run", block.dims[b.input] + b.axis))
+        value = body.load("%run", block.dims[b.input] + b.axis)
+        if b.rest != 0:
+            value = body.minus(value, body.value(b.rest))
+        body.bind(b.name, value if b.factor == 1 else body.divide(value, str(b.factor))[0])
     return body, block
 
 

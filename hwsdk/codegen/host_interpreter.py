@@ -55,8 +55,10 @@ def resolve(program: HostProgram, shapes: Sequence[Shape], workers: int = 1) -> 
                 f"input {spec.name!r} has {len(shape)} dims {shape}, "
                 f"expected {len(spec.shape)}: {shape_text(spec.shape)}"
             )
-    symbols = {b.name: shapes[b.input][b.axis] for b in program.bindings}
-    symbols[WORKERS] = workers
+    symbols = {WORKERS: workers}
+    for b in program.bindings:
+        rest = _value(b.rest, symbols, f"rest of {b.name}")
+        symbols[b.name] = (shapes[b.input][b.axis] - rest) // b.factor
     for check in program.checks:
         _check(program, check, shapes, symbols)
     outputs = []

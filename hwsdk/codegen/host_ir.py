@@ -23,11 +23,14 @@ WORKERS = "workers$"
 
 @dataclass(frozen=True)
 class Binding:
-    """Symbol `name` is dim `axis` of input number `input`."""
+    """Symbol `name` is (dim `axis` of input number `input` - `rest`) // `factor`; `rest` may speak of symbols
+    that are bound before this one."""
 
     name: str
     input: int
     axis: int
+    factor: int = 1
+    rest: Index = 0
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def to_json(program: HostProgram) -> dict[str, Any]:
     return {
         "inputs": [_signature(s) for s in program.inputs],
         "outputs": [_signature(s) for s in program.outputs],
-        "bindings": [[b.name, b.input, b.axis] for b in program.bindings],
+        "bindings": [[b.name, b.input, b.axis, b.factor, _text(b.rest)] for b in program.bindings],
         "checks": [
             [c.input, c.axis, _text(c.expected), c.low, c.high, c.multiple, c.reason, _text(c.holds)]
             for c in program.checks
@@ -108,7 +108,10 @@ class _Reader:
         return HostProgram(
             inputs=tuple(map(self.signature, data["inputs"])),
             outputs=tuple(map(self.signature, data["outputs"])),
-            bindings=tuple(Binding(str(n), int(i), int(a)) for n, i, a in data["bindings"]),
+            bindings=tuple(
+                Binding(str(n), int(i), int(a), int(factor), self.index(rest))
+                for n, i, a, factor, rest in data["bindings"]
+            ),
             checks=tuple(
                 Check(
                     int(i), int(a), self.maybe(expected), low, high, multiple, str(reason), self.maybe(holds)

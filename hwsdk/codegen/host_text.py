@@ -37,7 +37,10 @@ _TENSOR = rf"(?P<name>{_NAME}): (?P<dtype>\w+)\[(?P<shape>.*)\]"
 _LINES: Mapping[str, re.Pattern[str]] = {
     "input": re.compile(_TENSOR),
     "output": re.compile(_TENSOR),
-    "symbol": re.compile(rf"(?P<symbol>[\w.$]+) = (?P<name>{_NAME})\.(?P<axis>\d+)"),
+    "symbol": re.compile(
+        rf"(?P<symbol>[\w.$]+) = (?P<name>{_NAME})\.(?P<axis>\d+)"
+        r"(?: minus (?P<rest>.+?))?(?: over (?P<factor>-?\d+))?"
+    ),
     "check": re.compile(rf"(?P<name>{_NAME})\.(?P<axis>\d+) (?P<tests>.*?)(?: (?P<reason>{_QUOTED}))?"),
     "buffer": re.compile(rf"{_TENSOR} = (?P<storage>\w+) (?P<position>.+)"),
     "write": re.compile(rf"(?P<name>{_NAME}) = \[(?P<values>.*)\]"),
@@ -59,7 +62,7 @@ def print_program(program: HostProgram) -> str:
     lines = ["host"]
     lines += [f"  input {_tensor(s)}" for s in program.inputs]
     lines += [f"  output {_tensor(s)}" for s in program.outputs]
-    lines += [f"  symbol {b.name} = {_name(program.inputs[b.input].name)}.{b.axis}" for b in program.bindings]
+    lines += [f"  symbol {_binding(program, b)}" for b in program.bindings]
     lines += [f"  check {_check(program, c)}" for c in program.checks]
     lines += [f"  buffer {_tensor(b)} = {b.storage} {b.position}" for b in program.buffers]
     lines += [f"  write {_name(w.buffer)} = [{_list(w.values)}]" for w in program.writes]
@@ -96,6 +99,12 @@ def _version(v: Version) -> str:
     guard = f" if {v.guard}" if v.guard is not None else ""
     workspace = f" workspace={v.workspace_bytes}" if v.workspace_bytes != 0 else ""
     return f"{_name(v.symbol)} grid={v.grid}{guard}{workspace}"
+
+
+def _binding(program: HostProgram, b: Binding) -> str:
+    rest = "" if b.rest == 0 else f" minus {b.rest}"
+    factor = "" if b.factor == 1 else f" over {b.factor}"
+    return f"{b.name} = {_name(program.inputs[b.input].name)}.{b.axis}{rest}{factor}"
 
 
 # ------------------------------------------------------------------------------------------------------- read
@@ -142,7 +151,7 @@ class _Reader:
         self.readers: dict[str, Callable[[re.Match[str]], Any]] = {
             "input": self._input,
             "output": self._signature,
-            "symbol": lambda m: Binding(m["symbol"], self.inputs[_unquote(m["name"])], int(m["axis"])),
+            "symbol": self._symbol,
             "check": self._check,
             "buffer": self._buffer,
             "write": lambda m: Write(_unquote(m["name"]), _shape(m["values"])),
@@ -177,6 +186,10 @@ class _Reader:
         return HostBuffer(
             _unquote(m["name"]), m["dtype"], _shape(m["shape"]), m["storage"], parse(m["position"])
         )
+
+    def _symbol(self, m: re.Match[str]) -> Binding:
+        number, axis = self.inputs[_unquote(m["name"])], int(m["axis"])
+        return Binding(m["symbol"], number, axis, int(m["factor"] or 1), parse(m["rest"] or "0"))
 
     def _check(self, m: re.Match[str]) -> Check:
         tests: dict[str, Index] = {}

@@ -25,8 +25,12 @@ def verify_host(program: HostProgram) -> None:
     _unique("input", [i.name for i in program.inputs])
     _unique("output", [o.name for o in program.outputs])
     _unique("symbol", [b.name for b in program.bindings])
+    before = {WORKERS}
     for b in program.bindings:
         _require(_is_axis(program, b.input, b.axis), f"symbol {b.name}: input {b.input} has no axis {b.axis}")
+        _require(b.factor != 0, f"symbol {b.name}: factor 0")
+        _require(free_symbols(b.rest) <= before, f"symbol {b.name}: {b.rest} is not known before it")
+        before.add(b.name)
     for number, check in enumerate(program.checks):
         _require(_is_axis(program, check.input, check.axis), f"check {number}: no axis {check.axis}")
         _require(

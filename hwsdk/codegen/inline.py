@@ -30,7 +30,7 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import Expr, Ranges, bounds, floordiv, maximum, minimum, mod, simplify, sym
 from hwsdk.graph.graph import Graph, Node
-from hwsdk.graph.scalar import SCALAR
+from hwsdk.graph.scalar import SCALAR, uniform
 
 INDEX_OPS = frozenset(
     (
@@ -72,7 +72,9 @@ def both(a: Value | None, b: Value | None) -> Value | None:
 
 
 class Inliner:
-    """Builds the value of one block.  `lets` collects the integers that gathers read, in order of use."""
+    """Builds the value of one block.  `lets` collects the integers that gathers read, in order of use.
+    `stored`: constants that are read from memory even where all their elements are equal.
+    """
 
     def __init__(
         self, graph: Graph, is_leaf: Callable[[str], bool], ranges: Ranges, prefix: str = "g"
@@ -82,6 +84,7 @@ class Inliner:
         self.ranges = dict(ranges)
         self.lets: list[Let] = []
         self.prefix = prefix
+        self.stored: frozenset[str] = frozenset()
         self._memo: dict[tuple[str, tuple[Index, ...], int], Value] = {}
         self._keep: list[Value] = []  # guards stay alive, so that their ids stay theirs
         self._guards: dict[tuple[Index, Index, Index], Value | None] = {}
@@ -122,7 +125,7 @@ class Inliner:
     def _make(self, name: str, index: tuple[Index, ...], where: Value | None) -> Value:
         info = self.graph.values[name]
         constant = self.graph.constants.get(name)
-        if constant is not None and constant.size and _splat(constant):
+        if constant is not None and name not in self.stored and constant.size and _splat(constant):
             return Const(
                 info.dtype,
                 constant.reshape(-1)[0].item() if info.dtype != "bf16" else float(constant.reshape(-1)[0]),
@@ -191,12 +194,7 @@ class Inliner:
 
 
 def _splat(array: np.ndarray) -> bool:
-    if array.size == 1:
-        return True
-    if array.size > 1 << 16:
-        return False
-    flat = array.reshape(-1)
-    return bool((flat == flat[0]).all())
+    return array.size == 1 or (array.size <= 1 << 16 and uniform(array))
 
 
 # -------------------------------------------------------------------------------------- one rule per index op

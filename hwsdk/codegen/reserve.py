@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from hwsdk.codegen.host_ir import Binding, HostProgram
+from hwsdk.codegen.host_ir import WORKERS, Binding, HostProgram
 from hwsdk.graph.constraints import Constraints
 from hwsdk.graph.dims import Dim, Expr, free_symbols, substitute, sym
 from hwsdk.graph.graph import Graph
@@ -53,8 +53,14 @@ def _constraints(old: Constraints, mapping: Mapping[str, Expr]) -> Constraints:
 
 def restore(program: HostProgram) -> HostProgram:
     """The host program in the model's own names."""
-    mapping: dict[str, Dim] = {b.name: sym(b.name.removesuffix(MARK)) for b in program.bindings}
+    mapping: dict[str, Dim] = {b.name: sym(_plain(b.name)) for b in program.bindings}
     return _restored(program, mapping)
+
+
+def _plain(name: str) -> str:
+    """The model's own name, unless the host program has a meaning for it."""
+    plain = name.removesuffix(MARK)
+    return name if plain == WORKERS else plain
 
 
 def _restored(item: T, mapping: Mapping[str, Dim]) -> T:
@@ -72,5 +78,5 @@ def _restored(item: T, mapping: Mapping[str, Dim]) -> T:
         if new is not old:
             changes[f.name] = new
     if isinstance(item, Binding):
-        changes["name"] = item.name.removesuffix(MARK)
+        changes["name"] = _plain(item.name)
     return replace(item, **changes) if changes else item

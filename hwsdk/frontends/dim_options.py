@@ -53,6 +53,8 @@ class DimOptions:
     """The user's entries, applied to the inputs of one model and to nothing else."""
 
     def __init__(self, options: Options | None) -> None:
+        if options is not None and not isinstance(options, Mapping):
+            raise ModelError(f"dims are a mapping such as {{'seq': '1..512'}}, not {type(options).__name__}")
         self._options = {k: parse_option(k, v) for k, v in (options or {}).items()}
         self._unused = set(self._options)
 

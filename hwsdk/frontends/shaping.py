@@ -78,7 +78,7 @@ def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     if order == tuple(range(x.ndim)):
         return x
     if x.constant is not None:
-        return Array(x.model, constant=np.ascontiguousarray(x.constant.transpose(order)))
+        return Array(x.model, constant=np.asarray(x.constant.transpose(order), order="C"))
     return x.model.emit("transpose", (x,), perm=order)
 
 

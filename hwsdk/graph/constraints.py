@@ -36,6 +36,8 @@ from hwsdk.graph.dims import (
     terms,
 )
 
+SIZE_LIMIT = 1 << 63  # a size is a signed word of 64 bits wherever code runs
+
 
 class Constraints:
     """Facts about the symbols of one graph.
@@ -98,6 +100,8 @@ class Constraints:
         high = old_high if high is None else high if old_high is None else min(high, old_high)
         if high is not None and high < low:
             raise GraphError(f"dimension {name!r} has the empty range {low}..{high}")
+        if max(low, high or 0, multiple) >= SIZE_LIMIT:
+            raise GraphError(f"dimension {name!r}: {max(low, high or 0, multiple)} does not fit 64 bits")
         if multiple < 1:
             raise GraphError(f"dimension {name!r} cannot be a multiple of {multiple}")
         self.ranges[name] = (low, high)

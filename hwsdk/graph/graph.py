@@ -16,8 +16,8 @@ import numpy as np
 
 from hwsdk.dtypes import from_numpy, numpy_dtype
 from hwsdk.errors import GraphError, HwsdkError
-from hwsdk.graph.constraints import Constraints
-from hwsdk.graph.dims import Dim, Expr, as_dim, free_symbols
+from hwsdk.graph.constraints import SIZE_LIMIT, Constraints
+from hwsdk.graph.dims import Dim, Expr, as_dim, free_symbols, terms
 from hwsdk.graph.opdef import Array, Attrs, Typed, Value, canonical_attrs, map_dims
 from hwsdk.graph.ops import op_def
 
@@ -121,6 +121,8 @@ class GraphBuilder:
                     self.constraints.declare(symbol)
             if isinstance(d, int) and d < 0:
                 raise GraphError(f"input {name!r}: dimension {d} is negative")
+            if any(abs(c) >= SIZE_LIMIT for c, _ in terms(d)):
+                raise GraphError(f"input {name!r}: dimension {d} does not fit 64 bits")
         value = self._define(Value(name, dtype, dims))
         self._inputs.append(value)
         return value

@@ -251,6 +251,14 @@ def _saturated(array: Array, target: DType) -> Array:
     return np.asarray(np.where(wide <= low, np.array(low, whole.dtype), whole))
 
 
+def uniform(array: Array) -> bool:
+    """Is every element the same, bit for bit?  (0 and -0 are not.)"""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    size = flat.dtype.itemsize
+    raw = flat.view(np.uint8).reshape(-1, size) if size > 8 else flat.view(f"u{size}")
+    return bool(np.all(raw == raw[:1]))
+
+
 def integer_range(name: str) -> tuple[int, int]:
     """Least and greatest value of an integer dtype."""
     d = dtype(name)

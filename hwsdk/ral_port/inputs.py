@@ -47,7 +47,7 @@ class InputReader:
             if array.dtype != kind or array.ndim != rank:
                 raise _misfit(array, spec)
             if array.flags.num & _FITS != _FITS:
-                array = np.array(array, order="C", copy=True)
+                array = _copy(array, spec)
             arrays.append(array)
         return arrays
 
@@ -61,17 +61,27 @@ class InputReader:
         return InputError(f"inputs do not fit ({'; '.join(parts)}); expected {expected}")
 
 
+def _copy(array: Array, spec: Signature) -> Array:
+    """The same values in one piece of memory."""
+    try:
+        return np.array(array, order="C", copy=True)
+    except MemoryError as e:
+        raise InputError(f"input {spec.name!r} cannot be copied into one piece of memory: {e}") from None
+
+
 def _as_array(value: Any, spec: Signature) -> Array:
     """From DLPack or the array protocols, without copying where that is possible."""
     what = f"input {spec.name!r}"
     try:
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            raise ValueError("it has masked elements; fill them first")
         if isinstance(value, np.ndarray):
             return np.asarray(value)  # a subclass
         if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
             return np.from_dlpack(value)
         if hasattr(value, "__array__"):
             return np.asarray(value)
-    except (BufferError, RuntimeError, TypeError, ValueError) as e:
+    except Exception as e:  # noqa: BLE001 - the value's own code may raise anything
         raise InputError(f"{what}: a {type(value).__name__} cannot be read as an array: {e}") from None
     raise InputError(
         f"{what} is a {type(value).__name__}, expected an array of {spec.dtype}{shape_text(spec.shape)} "

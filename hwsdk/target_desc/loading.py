@@ -20,6 +20,8 @@ from hwsdk.target_desc.roots import family_members, find_target
 
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     """The description file that a `--target` argument means (for a family: its best variant here)."""
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise TargetError(f"a target is a name or a path, not {type(name_or_path).__name__}")
     text = os.fspath(name_or_path)
     if "\0" in text or not text:
         raise TargetError(f"{text!r} is neither the name of a target nor a path")

@@ -21,6 +21,7 @@ from hwsdk.graph.graph import Graph, GraphBuilder, Node
 from hwsdk.graph.opdef import Array, Value, canonical_attrs
 from hwsdk.graph.ops import op_def
 from hwsdk.graph.ops_shape import fill_value
+from hwsdk.graph.scalar import uniform
 
 _DEPTH = 200  # rules that call each other without end are a mistake in a rule, reported as such
 
@@ -136,7 +137,7 @@ class Rewriting:
 
     def constant(self, array: Array) -> Value:
         """A new constant."""
-        return self.builder.constant(np.ascontiguousarray(array), f"{self.stem}.const")
+        return self.builder.constant(np.asarray(array, order="C"), f"{self.stem}.const")
 
     def producer(self, value: Value, *ops: str) -> Match | None:
         """The node behind a value as a Match, if it is one of these ops (any op if none is given)."""
@@ -159,7 +160,8 @@ class Rewriting:
         array = self.array(value)
         if array is not None:
             flat = array.reshape(-1)
-            return flat[0] if flat.size and flat.size <= 1 << 16 and bool(np.all(flat == flat[0])) else None
+            known = 0 < flat.size <= 1 << 16 and uniform(flat) and flat[0] == flat[0]
+            return flat[0] if known else None
         node = self.producer(value, "broadcast_in_dim", "reshape", "transpose", "full")
         if node is None:
             return None
