@@ -10,7 +10,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -35,10 +37,20 @@ def session(model: str | bytes, threads: int, optimised: Path | None = None) -> 
 
 
 def child_environment(**changes: str) -> dict[str, str]:
-    """The environment of a child process that finds this checkout."""
+    """The environment of a child process that finds this checkout.
+
+    Python's bytecode is kept in a folder of this run, as it is kept by an installed package: nobody pays for
+    compiling Python twice.
+    """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    kept = {k: v for k, v in os.environ.items() if k not in FOREIGN}
-    return {**kept, "PYTHONPATH": os.pathsep.join(paths), **changes}
+    kept = {k: v for k, v in os.environ.items() if k not in (*FOREIGN, "PYTHONDONTWRITEBYTECODE")}
+    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONPYCACHEPREFIX": _bytecode().name}
+    return {**kept, **own, **changes}
+
+
+@cache
+def _bytecode() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="hwsdk-bytecode-")
 
 
 class OpenBlas:

@@ -160,9 +160,9 @@ def show(figures: Mapping[str, Any]) -> None:
     lengths, rounds = len(figures["lengths"]), figures["passes"][0]["rounds"]
     report.table(
         f"{figures['subject']} for {figures['target']}: one compile for {lengths} lengths; each row a fresh process",
-        ("", "graph s", "compile s", "its CPU s", "save s", "load s", "compiles", "runs", "arena MB", "file MB"),
+        ("", "graph s", "compile s", "CPU s", "LLVM CPU s", "save s", "load s", "compiles", "runs", "arena MB", "file MB"),
         [_compiled("empty cache", figures["compile_cold"]), _compiled("full cache", figures["compile_warm"]),
-         ("reload", "", "", "", "", f"{figures['reload']['load_s']:.3f}", 0, "", "", "")],
+         ("reload", "", "", "", "", "", f"{figures['reload']['load_s']:.3f}", 0, "", "", "")],
     )  # fmt: skip
     report.table(
         f"The stream, {rounds} alternating rounds (median / best / CPU time of one thread)",
@@ -179,7 +179,9 @@ def show(figures: Mapping[str, Any]) -> None:
 
 
 def _compiled(name: str, found: Mapping[str, Any]) -> tuple[object, ...]:
-    seconds = (f"{found[k]:.2f}" for k in ("model_s", "compile_s", "compile_cpu_s", "save_s"))
+    seconds = (
+        f"{found[k]:.2f}" for k in ("model_s", "compile_s", "compile_cpu_s", "workers_cpu_s", "save_s")
+    )
     megabytes = (f"{found[k] / 1e6:.1f}" for k in ("arena_bytes", "artifact_bytes"))
     return name, *seconds, "", found["compiles"], found["runs"], *megabytes
 
