@@ -6,7 +6,7 @@ time.
     stats        bytes per place, operations and busy cycles per unit, peaks, predicted time
 
 How a kernel becomes Python: kernel_facts, axes and expand look at it; source, buffer_source, access_source,
-operation_source, value_source and kernel_source write the text of a program.  What the text calls: launch (one launch
-while it runs), cells and capacity (storage), gather and faults (accesses and checks), uses and places (intrinsics).
-What it costs: chip, plain_cost, timeline, accounting.
+operation_source, value_source and kernel_source write the text of a program.  What the text calls: launch
+(one launch while it runs), cells and capacity (storage), gather and faults (accesses and checks), uses and
+places (intrinsics). What it costs: chip, plain_cost, timeline, accounting.
 """

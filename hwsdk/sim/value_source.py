@@ -96,9 +96,8 @@ class Values:
         return name
 
     def from_index(self, dtype: str, text: str, axes: frozenset[int]) -> Text:
-        wide = text if axes else f"d_i64.type({text})"
         self.tally.operation("cast", dtype, self.lanes(axes))
-        return self.kept(operations.cast(f"({wide})", "i64", dtype, "value", not axes), axes)
+        return self.kept(operations.from_index(text, dtype, not axes), axes)
 
     def kept(self, text: str, axes: frozenset[int]) -> Text:
         return Text(self.writer.temp(text), axes)

@@ -7,7 +7,7 @@ import pytest
 
 from hwsdk.dtypes import DTYPES, numpy_dtype
 from hwsdk.graph.scalar import SCALAR, convert, np_scalar
-from hwsdk.sim.operation_source import cast, globals_for_operations, operation
+from hwsdk.sim.operation_source import cast, from_index, globals_for_operations, operation
 
 NAMES = globals_for_operations()
 STORED = [d for d in DTYPES if DTYPES[d].numpy is not None]
@@ -90,3 +90,13 @@ def test_cast(source: str, target: str) -> None:
     assert same(run(cast("x", source, target, "value", False), x=x), convert(x, target))
     for i in range(0, 40, 3):
         assert same(run(cast("x", source, target, "value", True), x=x[i]), convert(x[i], target))
+
+
+@pytest.mark.parametrize("dtype", [d for d in STORED if DTYPES[d].kind != "b"])
+def test_index_as_a_value(dtype: str) -> None:
+    indices = (0, 1, -1, 127, 128, 255, 256, -129, 65504, 65520, 70000, 2**24 + 1, 2**31, -(2**31) - 1, 2**40 + 1)
+    with np.errstate(all="ignore"):
+        for i in indices:
+            assert same(run(from_index("i", dtype, True), i=i), convert(np.array(i, np.int64), dtype))
+        array = np.array(indices, np.int64)
+        assert same(run(from_index("i", dtype, False), i=array), convert(array, dtype))
