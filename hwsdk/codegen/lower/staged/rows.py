@@ -19,10 +19,12 @@ from hwsdk.codegen.loop_ir import (
     Intrin,
     Let,
     Load,
+    LoopKernel,
     Stmt,
     Store,
     Value,
     View,
+    walk,
 )
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
@@ -33,21 +35,26 @@ from hwsdk.codegen.lower.lowered import (
     finish_kernel,
     flatten_block,
     merge,
+    with_fallback,
 )
-from hwsdk.codegen.lower.row import COMBINE
+from hwsdk.codegen.lower.row import COMBINE, lower_row
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
 from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, Staged, Strips, VectorProgram
 from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
+from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import (
     Ranges,
+    both,
     ceildiv,
     coefficient,
     free_symbols,
+    le,
     minimum,
     mod,
     product,
+    simplify,
     substitute,
     sym,
 )
@@ -102,7 +109,32 @@ class RowsLowering:
         grid = ceildiv(total, STEPS_PER_TASK)
         loop = (For("task", grid, body, "parallel", self.level),)
         work = total * piece * len(flats)
-        return finish_kernel(self.kernel, self.namer, self.machine, loop, grid, work)
+        made = finish_kernel(self.kernel, self.namer, self.machine, loop, grid, work)
+        fits = self._fits(made.loop)
+        if fits == 1:
+            return made
+        if fits == 0:
+            raise NotVector(f"a row of {piece} elements is too long to hold")
+        plain = lower_row(
+            replace(self.kernel, name=f"{self.kernel.name}_long"), self.machine, self.ranges, self.level
+        )
+        if len(plain) != 1 or plain[0].args != made.args:
+            return made
+        return with_fallback(made, fits, plain[0])
+
+    def _fits(self, loop: LoopKernel) -> Index:
+        """Non-zero where everything that the kernel allocates fits its place."""
+        guard: Index = 1
+        for memory in (self.chip.scratch, self.chip.vectors):
+            kept = [
+                s.buffer for s in walk(loop.body) if isinstance(s, Alloc) and s.buffer.place == memory.name
+            ]
+            size: Index = 0
+            for b in kept:
+                align = max(1, b.align_bytes)
+                size = size + ceildiv(product(b.shape) * DTYPES[b.dtype].size_bytes, align) * align
+            guard = both(guard, le(size, memory.usable_bytes or 0))
+        return simplify(guard, self.ranges)
 
     # ------------------------------------------------------------------------------------------------ spaces
     def _row_space(self, flats: list[FlatBlock]) -> tuple[list[Iter], Iter, list[FlatBlock]]:
