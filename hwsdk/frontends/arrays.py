@@ -67,11 +67,14 @@ class Model:
         return Array(self, value=self.builder.input(name, dtype, sizes))
 
     def constant(self, data: Any, dtype: str | None = None, name: str | None = None) -> Array:
-        """A constant from anything that NumPy takes.
+        """A constant from anything that NumPy takes, as it is now.
 
         Python floats become f32 unless `dtype` says otherwise.
         """
-        array = np.asarray(data)
+        mutable = isinstance(data, np.ndarray) and data.flags.writeable
+        array = (
+            np.array(data) if mutable else np.asarray(data)
+        )  # what the caller does to it later is no matter
         if dtype is None and not isinstance(data, np.ndarray | np.generic) and array.dtype == np.float64:
             dtype = "f32"
         if dtype is not None and from_numpy(array.dtype) != dtype:

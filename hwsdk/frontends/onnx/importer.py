@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -179,8 +180,8 @@ class OnnxImporter:
 
     # ---------------------------------------------------------------------------------- inputs and constants
     def _add_inputs(self, inputs: Sequence[Any]) -> None:
-        names = {dim.dim_param for v in inputs for dim in v.type.tensor_type.shape.dim}
-        taken = {_symbol_name(n) for n in names if n not in _UNNAMED}
+        symbols = _symbols(dim.dim_param for v in inputs for dim in v.type.tensor_type.shape.dim)
+        taken = set(symbols.values())
         fresh = (f"d{i}" for i in range(1 << 30) if f"d{i}" not in taken)
         placed: list[tuple[Any, list[Dim]]] = []
         axes: list[tuple[str, int, Dim, tuple[str, ...]]] = []
@@ -193,7 +194,7 @@ class OnnxImporter:
                 raise UnsupportedError(f"input {value.name!r} has no shape: its rank must be known")
             sizes = []
             for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-                size = self._declared(dim, value.name, axis, fresh)
+                size = self._declared(dim, value.name, axis, symbols, fresh)
                 other = (dim.dim_param,) if dim.dim_param not in _UNNAMED else ()
                 size = self.options.dim(value.name, axis, size, other)
                 axes.append((value.name, axis, size, other))
@@ -207,7 +208,7 @@ class OnnxImporter:
             self.tensors[value.name] = Tensor(value.name, self.model.input(value.name, kind, sizes))
 
     @staticmethod
-    def _declared(dim: Any, name: str, axis: int, fresh: Iterable[str]) -> Dim:
+    def _declared(dim: Any, name: str, axis: int, symbols: Mapping[str, str], fresh: Iterable[str]) -> Dim:
         """A dim as the model declares it; unnamed, empty and -1 dims become fresh symbols."""
         if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0:
             return int(dim.dim_value)
@@ -215,7 +216,7 @@ class OnnxImporter:
             raise ModelError(f"input {name!r}: axis {axis} has the size {dim.dim_value}")
         if dim.dim_param in _UNNAMED:
             return d.sym(next(iter(fresh)))
-        return d.sym(_symbol_name(dim.dim_param))
+        return d.sym(symbols[dim.dim_param])
 
     def _constant(self, name: str, tensor: Any) -> None:
         array = reader.to_array(tensor, self.folder, f"initializer {name!r}")
@@ -354,6 +355,17 @@ def _listed(result: Any) -> list[Array | Tensor]:
 def _plain(name: str) -> str:
     """A name of ONNX as a name of the graph: letters, digits, dots and underscores."""
     return re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("_")
+
+
+def _symbols(names: Iterable[str]) -> dict[str, str]:
+    """The symbol of each dim name: itself where that is possible; different names get different symbols."""
+    wanted = {n: _symbol_name(n) for n in names if n not in _UNNAMED}
+    found: dict[str, str] = {}
+    for name, symbol in sorted(wanted.items(), key=lambda item: item[0] != item[1]):
+        others = found.values()
+        free = (f"{symbol}_{i}" if i else symbol for i in itertools.count() if i != 1)
+        found[name] = next(s for s in free if s not in others)
+    return found
 
 
 def _symbol_name(name: str) -> str:
