@@ -48,15 +48,23 @@ class Assembled:
 
 
 def assemble(
-    graph: Graph, lowered: Sequence[Lowered], extra: Sequence[Tensor], workspace: Mapping[str, Index]
+    graph: Graph,
+    lowered: Sequence[Lowered],
+    shared: Shared,
+    extra: Sequence[Tensor],
+    workspace: Mapping[str, Index],
 ) -> Assembled:
-    """`extra`: buffers between kernels that are no graph values.  `workspace`: bytes per worker by kernel
-    name.
+    """`shared`: what `distinct` found.  `extra`: buffers between kernels that are no graph values.
+    `workspace`: bytes per worker by kernel name.
     """
-    return _Assembler(graph, lowered, extra, workspace).run()
+    return _Assembler(graph, lowered, shared, extra, workspace).run()
 
 
-def distinct(lowered: Sequence[Lowered]) -> tuple[tuple[LoopKernel, ...], dict[str, str]]:
+#: Each kernel text once, and the name under which every lowered kernel is found.
+Shared = tuple[tuple[LoopKernel, ...], dict[str, str]]
+
+
+def distinct(lowered: Sequence[Lowered]) -> Shared:
     """Each kernel text once, and the name under which every lowered kernel is found."""
     seen: dict[str, str] = {}
     kernels: list[LoopKernel] = []
@@ -75,16 +83,17 @@ class _Assembler:
         self,
         graph: Graph,
         lowered: Sequence[Lowered],
+        shared: Shared,
         extra: Sequence[Tensor],
         workspace: Mapping[str, Index],
     ) -> None:
-        self.graph, self.lowered, self.workspace = graph, lowered, workspace
+        self.graph, self.lowered, self.shared, self.workspace = graph, lowered, shared, workspace
         self.extra = {t.name: t for t in extra}
         self.constants: list[Array] = []
         self.buffers: dict[str, HostBuffer] = {}
 
     def run(self) -> Assembled:
-        kernels, symbol_of = distinct(self.lowered)
+        kernels, symbol_of = self.shared
         for position, value in enumerate(self.graph.inputs):
             self._add(value.name, value.dtype, value.shape, "input", position)
         for position, name in enumerate(self.graph.outputs):

@@ -69,9 +69,9 @@ def compile_graph(
     if target.codegen.model == "simd":
         kernels = attention_kernels(kernels, inner.outputs)
     lowered, extra = lower_kernels(kernels, inner, target, options, progress)
-    loops, _ = distinct(lowered)
-    ir, workspace = emit(loops, target) if target.codegen.route == "llvm" else ({}, {})
-    assembled = assemble(inner, lowered, extra, workspace)
+    shared = distinct(lowered)
+    ir, workspace = emit(shared[0], target) if target.codegen.route == "llvm" else ({}, {})
+    assembled = assemble(inner, lowered, shared, extra, workspace)
     assembled = replace(assembled, program=restore(assembled.program))
     return Compilation(graph, target, cut, kernels, lowered, assembled, ir)
 
