@@ -11,8 +11,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from functools import cache
+import time
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -59,7 +60,7 @@ class OpenBlas:
     def __init__(self, threads: int) -> None:
         names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.peers"],
+            [sys.executable, "-m", "benchmarks.peers", str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
             env=child_environment(**dict.fromkeys(names, str(threads))),
         )  # fmt: skip
@@ -75,10 +76,16 @@ class OpenBlas:
         self.process.communicate()
 
 
-def _serve() -> None:
-    """The child: one request per line."""
-    import time
+def call_time(call: Callable[[], object], threads: int) -> float:
+    """Seconds of a call; with one thread without the time in which another process held the core."""
+    busy, start = time.thread_time(), time.perf_counter()
+    call()
+    wall, busy = time.perf_counter() - start, time.thread_time() - busy
+    return min(wall, busy) if threads == 1 else wall
 
+
+def _serve(threads: int) -> None:
+    """The child: one request per line."""
     operands: Mapping[tuple[int, ...], tuple[Array, Array, Array]] = {}
     rng = np.random.default_rng(0)
     for line in sys.stdin:
@@ -88,13 +95,9 @@ def _serve() -> None:
             operands = {(m, n, k): (a, b, np.empty((m, n), np.float32))}
         a, b, c = operands[m, n, k]
         np.matmul(a, b, out=c)
-        seconds = []
-        for _ in range(calls):
-            start = time.perf_counter()
-            np.matmul(a, b, out=c)
-            seconds.append(time.perf_counter() - start)
-        print(json.dumps(seconds), flush=True)
+        product = partial(np.matmul, a, b, out=c)
+        print(json.dumps([call_time(product, threads) for _ in range(calls)]), flush=True)
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(int(sys.argv[1]))

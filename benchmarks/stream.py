@@ -160,7 +160,7 @@ def show(figures: Mapping[str, Any]) -> None:
     lengths, rounds = len(figures["lengths"]), figures["passes"][0]["rounds"]
     report.table(
         f"{figures['subject']} for {figures['target']}: one compile for {lengths} lengths; each row a fresh process",
-        ("", "graph s", "compile s", "CPU s", "LLVM CPU s", "save s", "load s", "compiles", "runs", "arena MB", "file MB"),
+        ("", "graph s", "compile s", "CPU s", "LLVM CPU s", "save s", "load s", "compiles", "runs", "arena MB", "MB"),
         [_compiled("empty cache", figures["compile_cold"]), _compiled("full cache", figures["compile_warm"]),
          ("reload", "", "", "", "", "", f"{figures['reload']['load_s']:.3f}", 0, "", "", "")],
     )  # fmt: skip
