@@ -9,7 +9,7 @@ Runtime a MatMul with bound input and output (`run_with_iobinding`, about 10 us 
 with its processor time where that is less than its wall time: another process held the core meanwhile.
 
 Design choice: a round gives everybody a turn of many calls.  Reported are the median of all calls and the best one;
-the fraction is that of the highest peak measured in the same rounds, and the peak is measured by code that knows nothing of hwsdk.
+the fraction is that of the highest peak measured in the same rounds, by code that knows nothing of hwsdk.
 """
 
 from __future__ import annotations
