@@ -7,7 +7,7 @@ long loop and only genuinely strided ones keep rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel
@@ -29,20 +29,36 @@ from hwsdk.codegen.lower.lowered import (
     vector_loop,
 )
 from hwsdk.codegen.rewrite import subvalues
+from hwsdk.codegen.schedule import MapSchedule
 from hwsdk.graph.dims import Ranges, ceildiv, coefficient, minimum, product, sym
 
 ELEMENTS_PER_TASK = 8192
 
 
-def lower_map(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -> list[Lowered]:
+Plan = Callable[[Kernel, Block], MapSchedule]
+
+
+def lower_map(
+    kernel: Kernel, machine: Machine, ranges: Ranges, level: str, plan: Plan | None = None
+) -> list[Lowered]:
     """One launch per block (a concatenation has several)."""
     return [
-        _lower(replace(kernel, name=f"{kernel.name}_{i}" if i else kernel.name), b, machine, ranges, level)
+        _lower(
+            replace(kernel, name=f"{kernel.name}_{i}" if i else kernel.name),
+            b,
+            machine,
+            ranges,
+            level,
+            None if plan is None else plan(kernel, b),
+        )
         for i, b in enumerate(kernel.blocks)
     ]
 
 
-def _lower(kernel: Kernel, block: Block, machine: Machine, ranges: Ranges, level: str) -> Lowered:
+def _lower(
+    kernel: Kernel, block: Block, machine: Machine, ranges: Ranges, level: str, schedule: MapSchedule | None
+) -> Lowered:
+    per_task = ELEMENTS_PER_TASK if schedule is None else schedule.elements_per_task
     used = {
         v.buffer
         for v in subvalues(*(x.value for x in block.lets), block.value, block.where)
@@ -60,9 +76,9 @@ def _lower(kernel: Kernel, block: Block, machine: Machine, ranges: Ranges, level
     total = product(i.extent for i in iters)
     if vector is None:
         body: Body = (For(namer.fresh("task"), 1, _element(flat, out, {}, set()), "parallel", level),)
-        return finish_kernel(kernel, namer, machine, body, 1, 1)
+        return finish_kernel(kernel, namer, machine, body, 1, 1, schedule=schedule)
     if len(iters) == 1:
-        chunk = ELEMENTS_PER_TASK
+        chunk = -(-per_task // lanes) * lanes
         task = namer.fresh("task")
         count = minimum(chunk, vector.extent - sym(task) * chunk)
         inner = vector_loop(
@@ -72,17 +88,17 @@ def _lower(kernel: Kernel, block: Block, machine: Machine, ranges: Ranges, level
             lambda i, _: _element(flat, out, {vector.name: sym(task) * chunk + i}, set()),
         )
         grid = ceildiv(vector.extent, chunk)
-        return finish_kernel(
-            kernel, namer, machine, (For(task, grid, tuple(inner), "parallel", level),), grid, total
-        )
+        body = (For(task, grid, tuple(inner), "parallel", level),)
+        return finish_kernel(kernel, namer, machine, body, grid, total, schedule=schedule)
     rows = [i for i in iters if i is not vector]
-    tasks = Tasks(tuple(rows), rows_per_task(vector.extent, ELEMENTS_PER_TASK))
+    tasks = Tasks(tuple(rows), rows_per_task(vector.extent, per_task))
     done: set[str] = set()
     head = lets_for(flat, frozenset(r.name for r in rows), done)
     inner = vector_loop(
         vector.extent, lanes, namer, lambda i, _: _element(flat, out, {vector.name: i}, set(done))
     )
-    return finish_kernel(kernel, namer, machine, tasks.loop(level, namer, (*head, *inner)), tasks.grid, total)
+    body = tasks.loop(level, namer, (*head, *inner))
+    return finish_kernel(kernel, namer, machine, body, tasks.grid, total, schedule=schedule)
 
 
 def contiguous_iter(iters: list[Iter], offset: Index) -> Iter | None:

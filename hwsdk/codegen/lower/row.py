@@ -27,6 +27,7 @@ from hwsdk.codegen.loop_ir import (
     Store,
     Value,
 )
+from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
     Lowered,
@@ -42,7 +43,9 @@ from hwsdk.codegen.lower.lowered import (
     rows_per_task,
 )
 from hwsdk.codegen.neutral import neutral
+from hwsdk.codegen.planner.problem import typical
 from hwsdk.codegen.rewrite import Rewriter, refs
+from hwsdk.codegen.schedule import RowSchedule
 from hwsdk.graph.dims import Ranges, floordiv, mod, product, substitute, sym
 
 ELEMENTS_PER_TASK = 4096
@@ -50,8 +53,10 @@ COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or",
 CHAINS = 4  # independent partial results: hides the latency of the combining operation
 
 
-def lower_row(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -> list[Lowered]:
-    return [RowLowering(kernel, machine, ranges, level).lower()]
+def lower_row(
+    kernel: Kernel, machine: Machine, ranges: Ranges, level: str, schedule: RowSchedule | None = None
+) -> list[Lowered]:
+    return [RowLowering(kernel, machine, ranges, level, schedule).lower()]
 
 
 class RowLowering:
@@ -59,18 +64,36 @@ class RowLowering:
     ran.
     """
 
-    def __init__(self, kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        machine: Machine,
+        ranges: Ranges,
+        level: str,
+        schedule: RowSchedule | None = None,
+    ) -> None:
         self.kernel, self.machine, self.ranges, self.level = kernel, machine, ranges, level
+        self.schedule = schedule
+        self.chains = CHAINS if schedule is None else schedule.accumulators
         self.namer = Namer(kernel)
 
     def lower(self) -> Lowered:
         """Rows in tasks of some thousand elements."""
         body = self.row()
         cost = product(i.extent for i in self.inner)
-        tasks = Tasks(tuple(self.rows), rows_per_task(cost, ELEMENTS_PER_TASK))
+        rows = rows_per_task(cost, ELEMENTS_PER_TASK) if self.schedule is None else self._rows(self.schedule)
+        tasks = Tasks(tuple(self.rows), rows)
         work = tasks.rows * cost * (2 + len(self.kernel.blocks))
         loop = tasks.loop(self.level, self.namer, tuple(body))
-        return finish_kernel(self.kernel, self.namer, self.machine, loop, tasks.grid, work)
+        return finish_kernel(
+            self.kernel, self.namer, self.machine, loop, tasks.grid, work, schedule=self.schedule
+        )
+
+    def _rows(self, schedule: RowSchedule) -> Index:
+        """As many rows as make a task of the planned size, whatever the length of a row turns out to be."""
+        length = product(i.extent for i in self.inner)
+        likely = planner_extent(length, self.ranges)
+        return rows_per_task(length, schedule.rows_per_task * max(1, typical(likely)))
 
     def row(self) -> list[Stmt]:
         """All passes over the row that the iters `rows` name."""
@@ -201,8 +224,8 @@ class RowLowering:
         c, v = self.namer.fresh("c"), self.namer.fresh("v")
         fill = For(v, lanes, (Store(name, (sym(c), sym(v)), zero),), "vector")
         return [
-            Alloc(Buffer(name, dtype, (CHAINS, lanes), self.machine.registers.name)),
-            For(c, CHAINS, (fill,), "unroll"),
+            Alloc(Buffer(name, dtype, (self.chains, lanes), self.machine.registers.name)),
+            For(c, self.chains, (fill,), "unroll"),
         ]
 
     def _vectors(
@@ -214,7 +237,7 @@ class RowLowering:
         done: set[str],
     ) -> list[Stmt]:
         lanes = self._lanes(phase)
-        block = lanes * CHAINS
+        block = lanes * self.chains
         out: list[Stmt] = []
         extent = vector.extent
         groups = floordiv(extent, block)
@@ -224,7 +247,7 @@ class RowLowering:
             inner = For(
                 v, lanes, self._body(phase, vector, element, names, sym(c), sym(v), bound, done), "vector"
             )
-            out.append(For(j, groups, (For(c, CHAINS, (inner,), "unroll"),)))
+            out.append(For(j, groups, (For(c, self.chains, (inner,), "unroll"),)))
             start: Index = groups * block
         else:
             start = 0
@@ -284,11 +307,11 @@ class RowLowering:
         dtype = f.block.accumulator or f.value.dtype
         op = f.block.combiner or "sum"
         v = self.namer.fresh("v")
-        partial: list[Value] = [Load(dtype, name, (c, sym(v))) for c in range(CHAINS)]
+        partial: list[Value] = [Load(dtype, name, (c, sym(v))) for c in range(self.chains)]
         while len(partial) > 1:
-            partial = [
-                Binary(dtype, COMBINE[op], a, b) for a, b in zip(partial[::2], partial[1::2], strict=True)
-            ]
+            pairs = zip(partial[::2], partial[1::2], strict=False)
+            odd = partial[-1:] if len(partial) % 2 else []
+            partial = [*(Binary(dtype, COMBINE[op], a, b) for a, b in pairs), *odd]
         total: Value = Reduce(dtype, op, v, lanes, partial[0])
         if f.finish is not None:
             whole = total

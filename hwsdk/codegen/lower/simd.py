@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hwsdk.codegen.blocks import Kernel, Tensor
+from hwsdk.codegen.blocks import Block, Kernel, Tensor
 from hwsdk.codegen.loop_ir import Index
 from hwsdk.codegen.lower.attention import AttentionLowering
 from hwsdk.codegen.lower.contraction import ContractionLowering
@@ -15,11 +15,21 @@ from hwsdk.codegen.lower.library import lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.map import lower_map
 from hwsdk.codegen.lower.microkernel import Names, RegisterTile
+from hwsdk.codegen.lower.problems import map_problem, row_problem, window_problem
 from hwsdk.codegen.lower.row import lower_row
 from hwsdk.codegen.lower.window import lower_window
-from hwsdk.codegen.planner import Abilities, Contraction, Family, family, plan
+from hwsdk.codegen.planner import (
+    Abilities,
+    Contraction,
+    Family,
+    family,
+    plan,
+    plan_map,
+    plan_rows,
+    plan_window,
+)
 from hwsdk.codegen.planner.selector import select
-from hwsdk.codegen.schedule import ContractionSchedule
+from hwsdk.codegen.schedule import ContractionSchedule, MapSchedule
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import Ranges, evaluate, floordiv, maximum, product, substitute
 from hwsdk.graph.graph import Graph
@@ -45,14 +55,19 @@ class SimdLowering:
             case "attention":
                 return self._attention(kernel)
             case "map":
-                return lower_map(kernel, self.machine, self.ranges, self.level)
+                return lower_map(kernel, self.machine, self.ranges, self.level, self._map)
             case "row":
-                return lower_row(kernel, self.machine, self.ranges, self.level)
+                schedule = plan_rows(self.target, row_problem(kernel, self.ranges))
+                return lower_row(kernel, self.machine, self.ranges, self.level, schedule)
             case "library":
                 return lower_library(kernel, self.graph, self.machine, self.ranges, self.level)
             case "contraction" if ContractionLowering.accepts(kernel, self.ranges):
                 return self._contraction(kernel)
-        return lower_window(kernel, self.machine, self.ranges, self.level)
+        window = plan_window(self.target, window_problem(kernel, self.ranges))
+        return lower_window(kernel, self.machine, self.ranges, self.level, window)
+
+    def _map(self, kernel: Kernel, block: Block) -> MapSchedule:
+        return plan_map(self.target, map_problem(kernel, block, self.ranges))
 
     def _attention(self, kernel: Kernel) -> list[Lowered]:
         """One streaming kernel, or its parts one after the other where they do not fit together."""

@@ -31,12 +31,15 @@ from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.strips import StripLowering
 from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter
+from hwsdk.codegen.schedule import WindowSchedule
 from hwsdk.graph.dims import Ranges, product
 
 OPERATIONS_PER_TASK = 16384
 
 
-def lower_window(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -> list[Lowered]:
+def lower_window(
+    kernel: Kernel, machine: Machine, ranges: Ranges, level: str, schedule: WindowSchedule | None = None
+) -> list[Lowered]:
     (block,) = kernel.blocks
     namer = Namer(kernel)
     flat = flatten_block(kernel, block, namer, ranges)
@@ -59,11 +62,11 @@ def lower_window(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -
         return _reduction(here, accumulator, lane, reduce, set(done))
 
     width: Index = 1 if vector is None else vector.extent
-    strip = None if vector is None else _strip_iter(flat, rows, vector, reduce)
+    strip = None if vector is None or lanes == 1 else _strip_iter(flat, rows, vector, reduce)
     inner: Sequence[Stmt]
     if strip is not None and vector is not None and not done:
         rows.remove(strip)
-        size = max(2, (machine.registers.count or 16) // 2)
+        size = 2 if schedule is None else max(2, schedule.pixels)
         plain = lambda here, lane: _reduction(here, accumulator, lane, reduce, set())  # noqa: E731
         place = machine.registers.name
         inner = StripLowering(flat, strip, vector, reduce, size, lanes, place, namer, plain).row()
@@ -72,7 +75,9 @@ def lower_window(kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -
         inner = vector_loop(width, lanes, namer, element)
     tasks = Tasks(tuple(rows), rows_per_task(width * depth, OPERATIONS_PER_TASK))
     body = tasks.loop(level, namer, (*head, *inner))
-    return [finish_kernel(kernel, namer, machine, body, tasks.grid, tasks.rows * width * depth)]
+    return [
+        finish_kernel(kernel, namer, machine, body, tasks.grid, tasks.rows * width * depth, schedule=schedule)
+    ]
 
 
 def _strip_iter(flat: FlatBlock, rows: list[Iter], vector: Iter, taps: list[Iter]) -> Iter | None:

@@ -175,7 +175,7 @@ def _values(version: Version, sizes: Mapping[str, Vector]) -> tuple[Vector, Vect
     """Worker tiles, level tiles and rows at some sizes."""
     count = np.zeros(len(sizes["m"]))
     worker, level, rows = (
-        np.stack([evaluate(d, sizes) + count for d in dims])
+        np.stack([evaluate(d, {n: np.asarray(x, np.int64) for n, x in sizes.items()}) + count for d in dims])
         for dims in (version.tiles.worker, version.tiles.level, (version.tiles.rows,))
     )
     return worker, level, rows
