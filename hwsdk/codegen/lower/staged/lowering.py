@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Kernel, Tensor
-from hwsdk.codegen.loop_ir import Load, Ref
+from hwsdk.codegen.loop_ir import Index, Load, Ref
 from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.library import lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
@@ -26,12 +26,14 @@ from hwsdk.codegen.lower.staged.rows import RowsLowering
 from hwsdk.codegen.lower.staged.tiles import SHORT
 from hwsdk.codegen.lower.staged.windows import WindowLowering
 from hwsdk.codegen.lower.window import lower_window
-from hwsdk.codegen.planner import Abilities, Contraction, plan_top
+from hwsdk.codegen.planner import Abilities, Contraction, Range, plan_top
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.errors import PlanError
-from hwsdk.graph.dims import Ranges, product, sym
+from hwsdk.graph.dims import Ranges, free_symbols, product, sym
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Target
+
+PIXELS = 512  # assumed size of an extent that is a product of dims
 
 
 class StagedLowering:
@@ -121,7 +123,7 @@ class StagedLowering:
         lowering = StagedContraction(
             kernel, self.chip, self.scalar, self.ranges, self.level, op, self.constants
         )
-        rows, columns, depth = (planner_extent(e, self.ranges) for e in lowering.typical)
+        rows, columns, depth = (likely_extent(e, self.ranges) for e in lowering.typical)
         problem = Contraction(
             rows,
             columns,
@@ -148,6 +150,14 @@ class StagedLowering:
         if exact is not None or self.precision is None or operand not in ("f32", "f16", "bf16"):
             return exact
         return self.chip.matrix(self.precision, self.precision, accumulator)
+
+
+def likely_extent(extent: Index, ranges: Ranges) -> int | Range:
+    """For the choice of tiles: an image has more pixels than a sequence has elements, and a tile that is longer than
+    what there is costs nothing but room."""
+    if isinstance(extent, int) or len(free_symbols(extent)) < 2:
+        return planner_extent(extent, ranges)
+    return Range(1, None, (PIXELS,))
 
 
 def _split_finish(kernel: Kernel) -> tuple[Kernel, Kernel]:
