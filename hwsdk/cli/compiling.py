@@ -173,19 +173,19 @@ def _inputs(exe: Executable, files: list[str], random: list[str]) -> dict[str, A
 
 def _save(path: Path, outputs: dict[str, Any]) -> None:
     """All or nothing: a run that is interrupted leaves no half-written file."""
-    import os
+    import zipfile
 
     import numpy as np
 
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with open(partial, "wb") as file:
-            np.savez(file, **outputs)
-        os.replace(partial, path)
+    from hwsdk.codegen.artifact import replacing
+
+    try:  # an archive as of np.savez, whose keywords cannot be just any name
+        with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+            for name, array in outputs.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, array, allow_pickle=False)
     except OSError as trouble:
         raise InputError(f"cannot write {path}: {trouble.strerror or trouble}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _glance(array: Any) -> str:

@@ -7,6 +7,7 @@ during an import included, into a message and an exit code.
 from __future__ import annotations
 
 import sys
+import warnings
 
 import typer
 
@@ -56,6 +57,7 @@ app.add_typer(conformance.app, name="conformance")
 
 def entry() -> None:
     """The console script."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         app(prog_name="hwsdk")
     except SystemExit:

@@ -13,6 +13,7 @@ that only a port loads.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
@@ -21,7 +22,7 @@ import struct
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -113,7 +114,7 @@ def save(bundle: Bundle, path: str | Path) -> None:
     """Write the artifact: all of it or nothing; an existing file is replaced only by a complete one."""
     path = Path(path)
     try:
-        with _replacing(path) as file:
+        with replacing(path) as file:
             file.write(bytes(_HEADER.size))
             sections, constants = _write_sections(file, bundle)
             end = file.tell()
@@ -131,9 +132,14 @@ def save(bundle: Bundle, path: str | Path) -> None:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` when all went well, and vanishes otherwise."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` when all went well, and vanishes otherwise.  OSError where no
+    plain file may stand."""
+    if not path.name or path.is_dir():
+        raise OSError(errno.EISDIR, "it is a directory")
+    if "\0" in path.name or (path.exists() and not path.is_file()):  # a device would be replaced too
+        raise OSError(errno.EINVAL, "it is no plain file")
+    temporary = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}.tmp")
     try:
         with open(temporary, "x+b") as file:
             yield file
@@ -141,7 +147,8 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error is the one that matters
+            temporary.unlink(missing_ok=True)
         raise
 
 
