@@ -109,8 +109,8 @@ class WindowOperands:
         self.strip = rest[-1] if rest else ONE
         self.rows = rest[:-1]
         width, lanes = vector.extent, chip.lanes
-        self.side = lanes // width if isinstance(width, int) and width < lanes else 1
-        self.lanes = self.side * width if isinstance(width, int) and width < lanes else lanes
+        self.side = lanes // width if isinstance(width, int) and 0 < width < lanes else 1
+        self.lanes = self.side * width if isinstance(width, int) and 0 < width < lanes else lanes
         self._operations()
 
     def _operations(self) -> None:
