@@ -27,6 +27,18 @@ def lanes(base: int, count: int, trailing: int) -> Integers:
     return values + base if base else values
 
 
+def accumulate(ufunc: Any, old: Any, part: Any, count: int, behind: int) -> Array:
+    """old combined with part[0], part[1], ... in order along the axis that has `behind` axes after it."""
+    old, part = np.asarray(old), np.asarray(part)
+    first = np.broadcast_shapes(old.shape, (1,) * (behind + 1))
+    shape = np.broadcast_shapes(first, part.shape, (count,) + (1,) * behind)
+    axis = len(shape) - behind - 1
+    start = np.broadcast_to(old, (*shape[:axis], 1, *shape[axis + 1 :]))
+    steps = np.concatenate([start, np.broadcast_to(part, shape)], axis)
+    done: Array = ufunc.accumulate(steps, axis, steps.dtype)
+    return done[(slice(None),) * axis + (slice(-1, None),)]
+
+
 def clash(cell: Cell) -> NoReturn:
     """Several lanes store to one element."""
     raise Fault(f"lanes store to the same element of {cell.name}")

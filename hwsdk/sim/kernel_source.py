@@ -38,7 +38,9 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.codegen.loop_print import print_statement
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import SimulationError
+from hwsdk.graph.dims import coefficient, free_symbols
 from hwsdk.sim.access_source import Accesses
+from hwsdk.sim.accumulations import OPERATIONS, Accumulation, accumulations
 from hwsdk.sim.axes import lockstep_loops, nesting
 from hwsdk.sim.buffer_source import Buffers
 from hwsdk.sim.chip import Chip
@@ -76,8 +78,11 @@ class _Generator:
         self.statements: list[Stmt] = []
         self.variables: dict[str, str] = {}
         self.lockstep = lockstep_loops(kernel)
+        self.accumulations = accumulations(kernel, self.lockstep)
+        self.axes = self.lockstep | frozenset(self.accumulations)
         self.facts = Facts(kernel, target)
         self.buffers = Buffers(self.writer, self.facts)
+        self.accumulating: dict[int, Accumulation] = {}  # by the id of their store, while they are emitted
         self.blocks = 0
         self.yields = False
 
@@ -232,6 +237,9 @@ class _Generator:
         scope.symbols[stmt.name] = symbol
 
     def store(self, stmt: Store, scope: Scope, tally: Tally) -> None:
+        if id(stmt) in self.accumulating:
+            self.accumulate(self.accumulating[id(stmt)], scope, tally)
+            return
         value = self.values.value(stmt.value)
         where = None if stmt.where is None else self.values.value(stmt.where)
         if where is None:
@@ -241,6 +249,28 @@ class _Generator:
         else:
             with self.writer.nested(f"if {where.text}:"):
                 self.put(stmt, scope, tally, value, None)
+
+    def accumulate(self, found: Accumulation, scope: Scope, tally: Tally) -> None:
+        """The store of a loop that runs as one accumulation."""
+        along = next(a for a in scope.axes if scope.symbols[found.loop.var].axis is a)
+        part = self.values.value(found.part)
+        var = scope.buffers[found.store.buffer]
+        region = self.accesses.locate(scope, var, found.store.index)
+        if region is None or not part.axes <= region.axes | {along.position}:
+            raise SimulationError(
+                f"kernel {self.kernel.name}: statement {self.writer.statement} ({print_statement(found.store)}):"
+                f" lanes store different values to one element of {found.store.buffer}"
+            )
+        lanes = tuple((a, a.position in region.axes) for a in scope.axes)
+        tally.access("read", var.buffer, lanes)
+        tally.access("write", var.buffer, lanes)
+        tally.operation(found.op, found.part.dtype, lanes)
+        old = self.accesses.load(var, region)
+        total = (
+            f"accumulate(np_{OPERATIONS[found.op]}, {old}, {part.text}, {along.count},"
+            f" {scope.rank - along.position - 1})"
+        )
+        self.accesses.store(var, region, f"{total}.ravel()[0]" if region.form == "point" else total)
 
     def put(self, stmt: Store, scope: Scope, tally: Tally, value: Text, mask: Text | None) -> None:
         var = scope.buffers[stmt.buffer]
@@ -318,13 +348,26 @@ class _Generator:
     def loop(self, loop: For, scope: Scope) -> None:
         outer_blocks, outer_rank = self.blocks, scope.rank
         inner = scope.inner()
-        if id(loop) in self.lockstep and not (loop.kind == "vector" and loop.extent == 1):
+        single = loop.kind == "vector" and loop.extent == 1
+        if (id(loop) in self.lockstep and not single) or self.accumulates(loop, scope):
             if not scope.axes:
-                inner.rank = nesting(loop, self.lockstep)
+                inner.rank = nesting(loop, self.axes)
             self.axis(loop, scope, inner)
         else:
             self.python_loop(loop, scope, inner)
         self.blocks, scope.rank = outer_blocks, outer_rank
+
+    def accumulates(self, loop: For, scope: Scope) -> bool:
+        """Does it run as one accumulation?  Its element must be regular over the lanes around it, too."""
+        found = self.accumulations.get(id(loop))
+        if found is None or loop.extent == 0:
+            return False
+        lanes = {n: s for n, s in scope.symbols.items() if s.axes}
+        for i in found.store.index:
+            for name in free_symbols(i) & lanes.keys():
+                if lanes[name].axis is None or coefficient(i, name) is None:
+                    return False
+        return scope.buffers[found.store.buffer].prefix == ()
 
     def python_loop(self, loop: For, scope: Scope, inner: Scope) -> None:
         extent = scope.index(loop.extent)[0]
@@ -369,6 +412,8 @@ class _Generator:
                 self.lockstep_body(loop, inner, Axis(position, count, None, self.writer.name("l"), extent))
             return
         inside = self.points(loop.body, scope)
+        if scope.axes:
+            inside = f"({inside})*{scope.product(scope.axes)}"
         whole = isinstance(extent, int) and inside.isdecimal() and extent * int(inside) <= BUDGET
         if whole and isinstance(extent, int):
             axis = Axis(position, str(extent), extent, self.writer.name("l"), repeated=True)
@@ -389,6 +434,9 @@ class _Generator:
             self.lockstep_body(loop, inner, axis)
 
     def lockstep_body(self, loop: For, inner: Scope, axis: Axis) -> None:
+        found = None if id(loop) in self.lockstep else self.accumulations.get(id(loop))
+        if found is not None:
+            self.accumulating[id(found.store)] = found
         place, lane_place = self.writer.reserve(), self.writer.reserve()
         lane = replace(axis, base=None, array=self.writer.name("l"))
         axis.lane = f"$lane{lane.array}"
@@ -409,7 +457,7 @@ class _Generator:
         binds."""
         sizes = ["1"]
         for stmt in body:
-            if isinstance(stmt, For) and id(stmt) in self.lockstep:
+            if isinstance(stmt, For) and id(stmt) in self.axes:
                 extent, inside = scope.index(stmt.extent)[0], self.points(stmt.body, scope)
                 known = extent.isdecimal() and inside.isdecimal()
                 sizes.append(str(int(extent) * int(inside)) if known else f"{extent}*{inside}")

@@ -251,10 +251,9 @@ _NAMES: dict[str, Any] = {
         n: getattr(faults, n)
         for n in ("check_reach", "check_read", "check_write", "out_of_bounds", "race_read", "race_write")
     },
-    **{n: getattr(gather, n) for n in ("clash", "gather", "lanes", "no_case", "scatter")},
+    **{n: getattr(gather, n) for n in ("accumulate", "clash", "gather", "lanes", "no_case", "scatter")},
     "ND": np.ndarray,
     "U1": np.dtype(np.uint8),
     "ONE": b"\1",
-    "np_minimum": np.minimum,
-    "np_maximum": np.maximum,
+    **{f"np_{n}": getattr(np, n) for n in ("add", "subtract", "multiply", "minimum", "maximum")},
 }

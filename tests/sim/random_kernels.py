@@ -133,6 +133,7 @@ class Maker:
             again = ir.Binary(self.dtype, "mul", ir.Load(self.dtype, name, (sym(i), sym(lane))), value)
             body = (*body, ir.Store(name, (sym(i), sym(lane)), again))
         nest = ir.For(i, rows, (ir.For(lane, lanes, body, kinds[1]),), kinds[0])
+        accumulate = self.accumulation(scope, name, rows, lanes) if self.r.random() < 0.5 else ()
         j, total = self.fresh("j"), self.fresh("v")
         r = self.fresh("r")
         reduced = ir.Reduce(
@@ -149,9 +150,30 @@ class Maker:
         return [
             ir.Alloc(ir.Buffer(name, self.dtype, (rows, lanes), "main")),
             nest,
+            *accumulate,
             ir.Let(total, reduced),
             ir.For(j, active, (copy,), "serial"),
         ]
+
+    def accumulation(self, scope: dict[str, Any], name: str, rows: int, lanes: int) -> tuple[ir.Stmt, ...]:
+        """A loop that adds to (some of) the elements of a temporary, with lanes inside, around, or without."""
+        k, lane, let = self.fresh("k"), self.fresh("l"), self.fresh("v")
+        shape = self.r.choice(("inside", "around", "none", "unroll"))
+        element: tuple[Any, ...] = (rows - 1, sym(lane) if shape != "none" else lanes - 1)
+        inner = {**scope, k: None, **({lane: lanes} if shape != "none" else {})}
+        old = ir.Load(self.dtype, name, element)
+        lets: ir.Body = ()
+        if self.r.random() < 0.5:
+            lets = (ir.Let(let, self.value(self.dtype, inner, 1, k)),)
+            inner[let] = self.dtype
+        part = self.value(self.dtype, inner, 2, k)
+        op = self.r.choice(("add", "mul", "max", "min", "sub"))
+        sides = (old, part) if op == "sub" or self.r.random() < 0.5 else (part, old)
+        body: ir.Body = (*lets, ir.Store(name, element, ir.Binary(self.dtype, op, *sides)))
+        if shape in ("inside", "unroll"):
+            body = (ir.For(lane, lanes, body, "vector" if shape == "inside" else "unroll"),)
+        loop = ir.For(k, self.r.choice((sym("n"), 3, 0, sym("n") - 1)), body, "serial")
+        return (ir.For(lane, lanes, (loop,), "vector"),) if shape == "around" else (loop,)
 
     # ---------------------------------------------------------------------------------------------------- values
     def index(self, scope: dict[str, Any], var: str | None) -> Any:

@@ -94,7 +94,23 @@ def test_cast(source: str, target: str) -> None:
 
 @pytest.mark.parametrize("dtype", [d for d in STORED if DTYPES[d].kind != "b"])
 def test_index_as_a_value(dtype: str) -> None:
-    indices = (0, 1, -1, 127, 128, 255, 256, -129, 65504, 65520, 70000, 2**24 + 1, 2**31, -(2**31) - 1, 2**40 + 1)
+    indices = (
+        0,
+        1,
+        -1,
+        127,
+        128,
+        255,
+        256,
+        -129,
+        65504,
+        65520,
+        70000,
+        2**24 + 1,
+        2**31,
+        -(2**31) - 1,
+        2**40 + 1,
+    )
     with np.errstate(all="ignore"):
         for i in indices:
             assert same(run(from_index("i", dtype, True), i=i), convert(np.array(i, np.int64), dtype))
