@@ -35,12 +35,11 @@ from hwsdk.codegen.loop_ir import (
     parallel_loop,
     walk,
 )
-from hwsdk.codegen.loop_print import print_statement
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import SimulationError
 from hwsdk.graph.dims import coefficient, free_symbols
 from hwsdk.sim.access_source import Accesses
-from hwsdk.sim.accumulations import OPERATIONS, Accumulation, accumulations
+from hwsdk.sim.accumulations import accumulations
 from hwsdk.sim.axes import lockstep_loops, nesting
 from hwsdk.sim.buffer_source import Buffers
 from hwsdk.sim.chip import Chip
@@ -48,8 +47,9 @@ from hwsdk.sim.expand import expand_kernel
 from hwsdk.sim.kernel_facts import Facts, touched_buffers
 from hwsdk.sim.plain_cost import Entry, PlainUnits, Tally
 from hwsdk.sim.program import Program
-from hwsdk.sim.source import NONE, Axis, BufferVar, Scope, Symbol, Writer
-from hwsdk.sim.value_source import Text, Values
+from hwsdk.sim.source import Axis, BufferVar, Scope, Symbol, Writer
+from hwsdk.sim.store_source import Stores
+from hwsdk.sim.value_source import Values
 
 BUDGET = 1 << 16  # lanes that one NumPy operation may work on
 _MAX_BLOCKS = 14  # Python allows 20 loops inside one another in one function
@@ -73,6 +73,7 @@ class _Generator:
         self.accesses = Accesses(self.writer, check)
         self.constants: dict[str, Any] = {}
         self.values = Values(self.writer, self.accesses, self.constants)
+        self.stores = Stores(kernel.name, self.writer, self.accesses, self.values)
         self.units = PlainUnits.of(target)
         self.entries: list[Entry] = []
         self.statements: list[Stmt] = []
@@ -82,7 +83,6 @@ class _Generator:
         self.axes = self.lockstep | frozenset(self.accumulations)
         self.facts = Facts(kernel, target)
         self.buffers = Buffers(self.writer, self.facts)
-        self.accumulating: dict[int, Accumulation] = {}  # by the id of their store, while they are emitted
         self.blocks = 0
         self.yields = False
 
@@ -215,7 +215,7 @@ class _Generator:
             self.let(stmt, scope, tally)
         elif isinstance(stmt, Store):
             self.values.start(scope, tally)
-            self.store(stmt, scope, tally)
+            self.stores.store(stmt, scope, tally)
         elif isinstance(stmt, Alloc):
             for hidden in [v for v in mine if v.buffer.name == stmt.buffer.name]:
                 self.writer.line(f"R.free({hidden.cell})")
@@ -235,62 +235,6 @@ class _Generator:
             self.writer.line(f"{symbol.index} = {whole}")
             self.variables[symbol.index] = stmt.name
         scope.symbols[stmt.name] = symbol
-
-    def store(self, stmt: Store, scope: Scope, tally: Tally) -> None:
-        if id(stmt) in self.accumulating:
-            self.accumulate(self.accumulating[id(stmt)], scope, tally)
-            return
-        value = self.values.value(stmt.value)
-        where = None if stmt.where is None else self.values.value(stmt.where)
-        if where is None:
-            self.put(stmt, scope, tally, value, None)
-        elif where.axes:
-            self.put(stmt, scope, tally, value, where)
-        else:
-            with self.writer.nested(f"if {where.text}:"):
-                self.put(stmt, scope, tally, value, None)
-
-    def accumulate(self, found: Accumulation, scope: Scope, tally: Tally) -> None:
-        """The store of a loop that runs as one accumulation."""
-        along = next(a for a in scope.axes if scope.symbols[found.loop.var].axis is a)
-        part = self.values.value(found.part)
-        var = scope.buffers[found.store.buffer]
-        region = self.accesses.locate(scope, var, found.store.index)
-        if region is None or not part.axes <= region.axes | {along.position}:
-            raise SimulationError(
-                f"kernel {self.kernel.name}: statement {self.writer.statement} ({print_statement(found.store)}):"
-                f" lanes store different values to one element of {found.store.buffer}"
-            )
-        lanes = tuple((a, a.position in region.axes) for a in scope.axes)
-        tally.access("read", var.buffer, lanes)
-        tally.access("write", var.buffer, lanes)
-        tally.operation(found.op, found.part.dtype, lanes)
-        old = self.accesses.load(var, region)
-        total = (
-            f"accumulate(np_{OPERATIONS[found.op]}, {old}, {part.text}, {along.count},"
-            f" {scope.rank - along.position - 1})"
-        )
-        self.accesses.store(var, region, f"{total}.ravel()[0]" if region.form == "point" else total)
-
-    def put(self, stmt: Store, scope: Scope, tally: Tally, value: Text, mask: Text | None) -> None:
-        var = scope.buffers[stmt.buffer]
-        region = None if mask is not None else self.accesses.locate(scope, var, stmt.index)
-        if region is not None:
-            if not value.axes <= region.axes:
-                raise SimulationError(
-                    f"kernel {self.kernel.name}: statement {self.writer.statement} ({print_statement(stmt)}):"
-                    f" lanes store different values to one element of {stmt.buffer}"
-                )
-            tally.access("write", var.buffer, tuple((a, a.position in region.axes) for a in scope.axes))
-            self.accesses.store(var, region, value.text)
-            return
-        index, axes = self.values.indices(var.full(stmt.index))
-        axes |= value.axes | (mask.axes if mask is not None else NONE)
-        lanes = tuple((a, a.position in axes) for a in scope.axes)
-        counter = tally.masked("write", var.buffer, lanes, gathered=True)
-        me = "me" if self.accesses.race and var.shared else "0"
-        flag = mask.text if mask is not None else "None"
-        self.writer.line(f"scatter({var.cell}, {index}, {flag}, {value.text}, {me}, C, {counter})")
 
     # --------------------------------------------------------------------------------------------- control
     # flow
@@ -436,7 +380,7 @@ class _Generator:
     def lockstep_body(self, loop: For, inner: Scope, axis: Axis) -> None:
         found = None if id(loop) in self.lockstep else self.accumulations.get(id(loop))
         if found is not None:
-            self.accumulating[id(found.store)] = found
+            self.stores.accumulating[id(found.store)] = found
         place, lane_place = self.writer.reserve(), self.writer.reserve()
         lane = replace(axis, base=None, array=self.writer.name("l"))
         axis.lane = f"$lane{lane.array}"
