@@ -25,18 +25,16 @@ from benchmarks.subjects import Size, subject
 
 
 def compile_in_child(
-    name: str, artifact: Path, target: str, sizes: Sequence[Size], cold: bool = True
-) -> dict[str, Any]:
-    """Compile a subject, run it at all sizes, save it; the report of the child.
+    name: str, artifact: Path, target: str, sizes: Sequence[Size], times: int = 1
+) -> list[dict[str, Any]]:
+    """Compile a subject, run it at all sizes, save it; the child's report.
 
-    cold: with an empty cache of compiled code; otherwise with the one that a compile before has filled.
+    times: fresh processes, one after another; the first finds no compiled code in its cache, the others all of it.
     """
     _prepare(target)
     with tempfile.TemporaryDirectory(prefix="hwsdk-bench-") as folder:
-        home = {"HWSDK_CACHE_DIR": folder}
         _share_models(Path(folder))
-        report = _child(name, artifact, target, sizes, home)
-        return report if cold else _child(name, artifact, target, sizes, home)
+        return [_child(name, artifact, target, sizes, {"HWSDK_CACHE_DIR": folder}) for _ in range(times)]
 
 
 @cache

@@ -81,7 +81,7 @@ def one(
     found: dict[str, Any] = {"model": chosen.name, "rows": []}
     with tempfile.TemporaryDirectory(prefix="hwsdk-models-") as folder:
         artifact = Path(folder, "model.hwx")
-        found["compile"] = compile_in_child(chosen.name, artifact, target, sizes)
+        (found["compile"],) = compile_in_child(chosen.name, artifact, target, sizes)
         found["load_s"] = load_in_child(artifact)["load_s"]
         with hwsdk.load(artifact) as executable:
             names = [o.name for o in executable.signature.outputs]
