@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Kernel, Tensor
-from hwsdk.codegen.loop_ir import Index, Load, Ref
+from hwsdk.codegen.loop_ir import Index, Let, Load, Ref
+from hwsdk.codegen.loop_print import print_statement
 from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.library import lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
@@ -48,6 +49,7 @@ class StagedLowering:
         self.constants = frozenset(graph.constants)
         self.extra: list[Tensor] = []
         self.refused: dict[str, str] = {}
+        self._laid: dict[tuple[str, ...], str] = {}  # what was laid out how -> the buffer that holds it
 
     def lower(self, kernel: Kernel) -> list[Lowered]:
         try:
@@ -140,10 +142,14 @@ class StagedLowering:
         if main is None:
             raise PlanError(f"kernel {kernel.name}: no tile that {self.chip.scratch.name} holds was found")
         out: list[Lowered] = []
+        shared: dict[str, str] = {}
         for pack, tensor in lowering.packed:
-            self.extra.append(tensor)
-            out += self._maps(pack)
-        return [*out, main]
+            laid = self._laid.setdefault(_layout_key(pack), tensor.name)
+            shared[tensor.name] = laid
+            if laid == tensor.name:
+                self.extra.append(tensor)
+                out += self._maps(pack)
+        return [*out, replace(main, args=tuple(shared.get(a, a) for a in main.args))]
 
     def _matrix(self, operand: str, accumulator: str) -> MatrixOp | None:
         exact = self.chip.matrix(operand, operand, accumulator)
@@ -158,6 +164,16 @@ def likely_extent(extent: Index, ranges: Ranges) -> int | Range:
     if isinstance(extent, int) or len(free_symbols(extent)) < 2:
         return planner_extent(extent, ranges)
     return Range(1, None, (PIXELS,))
+
+
+def _layout_key(pack: Kernel) -> tuple[str, ...]:
+    """Equal for kernels that lay the same value out in the same way."""
+    target = pack.outputs[0]
+    parts = [pack.inputs[0].name, target.dtype, *(str(e) for e in target.shape)]
+    for b in pack.blocks:
+        parts += [*(f"{i.name}<{i.extent}" for i in b.iters), *(str(i) for i in b.index)]
+        parts.append(print_statement(Let("value", b.value)))
+    return tuple(parts)
 
 
 def _split_finish(kernel: Kernel) -> tuple[Kernel, Kernel]:

@@ -98,7 +98,9 @@ class ReductionLowering:
         self.steps_out = steps_of(flat.offset, ONE, y)
         lanes = self.chip.lanes
         fixed = isinstance(y.extent, int) and y.extent <= self.tiling.size and not self.rows
-        self.side = lanes // self.width if fixed and isinstance(self.width, int) and 0 < self.width < lanes else 1
+        self.side = (
+            lanes // self.width if fixed and isinstance(self.width, int) and 0 < self.width < lanes else 1
+        )
         self.ends: dict[tuple[str, Index], tuple[str, Load]] = {}
         for load in loads(flat.finish):
             if coefficient(load.index[0], y.name) != 0:
