@@ -92,7 +92,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_terminal() -> bool:
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
@@ -137,7 +137,7 @@ def progress(what: str, total: float | None = None) -> Iterator[Callable[..., No
 
     Where standard error is no terminal nothing is drawn.
     """
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda amount=1, text=None, done=None, total=None: None
         return
     from rich.console import Console
