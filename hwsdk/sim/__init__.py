@@ -5,8 +5,8 @@ time.
     executable   a compiled model on the machine: simulate(bundle, inputs) -> (outputs, Stats)
     stats        bytes per place, operations and busy cycles per unit, peaks, predicted time
 
-How a kernel becomes Python: kernel_facts, axes, accumulations and expand look at it; source, buffer_source, access_source,
-operation_source, value_source, store_source and kernel_source write the text of a program.  What the text calls: launch
-(one launch while it runs), cells and capacity (storage), gather and faults (accesses and checks), uses and
-places (intrinsics). What it costs: chip, plain_cost, timeline, accounting.
+How a kernel becomes Python: kernel_facts, axes, accumulations and expand look at it; source, buffer_source,
+access_source, operation_source, value_source, store_source and kernel_source write the text of a program.
+What the text calls: launch (one launch while it runs), cells and capacity (storage), gather and faults
+(accesses and checks), uses and places (intrinsics).  What it costs: chip, plain_cost, timeline, accounting.
 """

@@ -45,9 +45,11 @@ class Cell:
         "place",
         "raw",
         "read",
+        "read_peak",
         "readers",
         "readers_view",
         "ready",
+        "ready_peak",
         "shape",
         "size",
         "spots",
@@ -90,6 +92,7 @@ class Cell:
         """
         self.ready: Array | None = None
         self.read: Array | None = None
+        self.ready_peak = self.read_peak = 0.0  # the latest of all elements
         self.writes = self.maker_since = self.maker = 0
         self.spots.clear()
 

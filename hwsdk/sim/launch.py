@@ -129,6 +129,7 @@ class Launch:
             cell.valid[:] = 0
         if cell.ready is not None and cell.place in self.registers:  # renamed; memory is the same again
             cell.ready[:] = 0
+            cell.ready_peak = cell.read_peak = 0.0
             if cell.read is not None:
                 cell.read[:] = 0
 

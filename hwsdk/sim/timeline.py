@@ -64,15 +64,16 @@ class Timeline:
         start = max(self.clock[0], free[0])
         for i in reads:
             spot = spots[i]
-            there = _latest_ready(spot)
             if i in writes:
-                there = max(
-                    there - (cost.latency - cost.chain if _chained(spot, maker) else 0.0), _latest_read(spot)
-                )
-            start = max(start, there)
+                early = cost.latency - cost.chain if _chained(spot, maker) else 0.0
+                start = _after_ready(spot, start + early) - early
+                start = _after_read(spot, start)
+            else:
+                start = _after_ready(spot, start)
         for i in writes:
             if i not in reads:
-                start = max(start, _latest_read(spots[i]), _latest_ready(spots[i]) - cost.latency)
+                start = _after_read(spots[i], start)
+                start = _after_ready(spots[i], start + cost.latency) - cost.latency
         heapq.heapreplace(free, start + interval)
         name = cost.unit.name
         self.busy[name] = self.busy.get(name, 0.0) + interval
@@ -105,9 +106,9 @@ class Timeline:
         free = self._unit(cost)
         start = max(self.clock[0], free[0])
         for i in reads:
-            start = max(start, _latest_ready(spots[i]))
+            start = _after_ready(spots[i], start)
         for i in writes:
-            start = max(start, _latest_ready(spots[i]), _latest_read(spots[i]))
+            start = _after_read(spots[i], _after_ready(spots[i], start))
         end = self._transfer(
             cost, start, [(spots[i], False) for i in reads] + [(spots[i], True) for i in writes]
         )
@@ -167,26 +168,32 @@ def _inside(spot: Spot) -> Any:
     return where[(where >= 0) & (where < spot.cell.size)]
 
 
-def _latest_ready(spot: Spot) -> float:
-    """When the last of the elements is there."""
-    times = spot.cell.ready
-    if times is None or not spot.place.size:
-        return 0.0
+def _after_ready(spot: Spot, time: float) -> float:
+    """The later of `time` and when the last of the elements is there."""
+    cell = spot.cell
+    if cell.ready is None or cell.ready_peak <= time or not spot.place.size:
+        return time
     if spot.ready is None and spot.data is not None:
-        spot.ready = _view(spot, times)
-    elements = spot.ready if spot.ready is not None else times[_inside(spot)]
-    return float(np.maximum.reduce(elements, axis=None, initial=0.0))
+        spot.ready = _view(spot, cell.ready)
+    return max(time, _latest(spot, spot.ready if spot.ready is not None else cell.ready[_inside(spot)]))
 
 
-def _latest_read(spot: Spot) -> float:
-    """When the last of the elements has been read."""
-    times = spot.cell.read
-    if times is None or not spot.place.size:
-        return 0.0
+def _after_read(spot: Spot, time: float) -> float:
+    """The later of `time` and when the last of the elements has been read."""
+    cell = spot.cell
+    if cell.read is None or cell.read_peak <= time or not spot.place.size:
+        return time
     if spot.read_times is None and spot.data is not None:
-        spot.read_times = _view(spot, times)
-    elements = spot.read_times if spot.read_times is not None else times[_inside(spot)]
-    return float(np.maximum.reduce(elements, axis=None, initial=0.0))
+        spot.read_times = _view(spot, cell.read)
+    return max(
+        time, _latest(spot, spot.read_times if spot.read_times is not None else cell.read[_inside(spot)])
+    )
+
+
+def _latest(spot: Spot, times: Array) -> float:
+    if spot.place.dense and times.size and times.ndim == 1:
+        return float(times.item(times.argmax()))  # three times faster than a reduction, where it applies
+    return float(np.maximum.reduce(times, axis=None, initial=0.0))
 
 
 def _note_read(spot: Spot, time: float) -> None:
@@ -197,11 +204,14 @@ def _note_read(spot: Spot, time: float) -> None:
         cell.read = np.zeros(cell.size)
     if spot.read_times is None and spot.data is not None:
         spot.read_times = _view(spot, cell.read)
-    if spot.read_times is not None:
+    if spot.read_times is not None and time >= cell.read_peak:
+        spot.read_times.fill(time)
+    elif spot.read_times is not None:
         np.maximum(spot.read_times, time, out=spot.read_times)
     else:
         where = _inside(spot)
         cell.read[where] = np.maximum(cell.read[where], time)
+    cell.read_peak = max(cell.read_peak, time)
 
 
 def _note_written(spot: Spot, time: float, maker: int) -> None:
@@ -217,6 +227,7 @@ def _note_written(spot: Spot, time: float, maker: int) -> None:
     if spot.ready is None and spot.data is not None:
         spot.ready = _view(spot, cell.ready)
     if spot.ready is not None:
-        spot.ready[...] = time
+        spot.ready.fill(time)
     else:
         cell.ready[_inside(spot)] = time
+    cell.ready_peak = max(cell.ready_peak, time)

@@ -235,7 +235,7 @@ class Bound:
         shared = bool(self.me and at.cell.writers)
         if mask is None:
             at.require(operand)
-            if not at.cell.asynchronous and not shared:
+            if not shared and (not at.cell.asynchronous or _idle(at)):
                 return
         where = at.touched(mask)
         if not where.size:
@@ -257,17 +257,20 @@ class Bound:
         pending = Pending(until, [], [self.spots[i] for i in self.use.reads], self.use.number)
         for at in pending.reads:
             if at.cell.state and at.place.size:
-                where = at.offsets()
-                if int(at.cell.valid[where].max()) >> 2 >= MAX_READERS:
+                states = at.states if at.states is not None else at.cell.valid[at.offsets()]
+                if int(states.max()) >> 2 >= MAX_READERS:
                     raise Fault(
                         f"more than {MAX_READERS} copies that were not waited for read {at.cell.name}"
                     )
-                at.cell.valid[where] += READING
+                _add(at, READING)
         for i in self.use.writes:
             at, (array, mask) = self.spots[i], results[self.use.views[i]]
             pending.writes.append((at, np.array(array, copy=True), mask))
             if at.cell.state and at.place.size:
-                at.cell.valid[at.touched(mask)] |= PENDING
+                if at.states is not None and mask is None:
+                    np.bitwise_or(at.states, PENDING, out=at.states)
+                else:
+                    at.cell.valid[at.touched(mask)] |= PENDING
         return pending
 
 
@@ -275,9 +278,23 @@ def complete(pending: Pending) -> None:
     """What was on its way is there."""
     for at in pending.reads:
         if at.cell.state and at.place.size:
-            at.cell.valid[at.offsets()] -= READING
+            _add(at, -READING)
     for at, array, mask in pending.writes:
         at.write(array, mask)
+
+
+def _add(at: Spot, change: int) -> None:
+    """Counts asynchronous readers of the elements."""
+    amount = np.uint8(change & 255)  # wraps
+    if at.states is not None:
+        np.add(at.states, amount, out=at.states)
+    else:
+        at.cell.valid[at.offsets()] += amount
+
+
+def _idle(at: Spot) -> bool:
+    """Is no copy at work on the elements?  (A quick yes; False may still be right.)"""
+    return at.states is not None and int(at.states.max()) <= VALID
 
 
 def _initialised(at: Spot) -> bool:
