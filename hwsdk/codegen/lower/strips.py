@@ -134,9 +134,10 @@ class StripLowering:
         head: list[Stmt] = [Let(n, FromIndex("i64", e)) for n, e in lets.items()]
         strips = ceildiv(sym("inside"), self.size)
         start = sym("low") + minimum(sym("strip") * self.size, sym("inside") - self.size)
-        fast = For(
-            "strip", strips, (Let("start", FromIndex("i64", start)), *self._vectors(self._tile(inside)))
-        )
+        bare = self._unguarded(inside.dropped)
+        place = Let("start", FromIndex("i64", start))
+        tiles = self._vectors(self._tile(bare, inside.guard))
+        fast = For("strip", strips, (*self._registers(bare), place, *tiles))
         slow = For("slow", sym("inside"), self._one(sym("low") + sym("slow")))
         middle = If(compare("ge", sym("inside"), self.size), (fast,), (slow,))
         if whole:
@@ -153,11 +154,9 @@ class StripLowering:
         return tuple(self._vectors(lambda i, lane: self.element(at(here, {self.vector.name: i}), lane)))
 
     # -------------------------------------------------------------------------------------------------- tile
-    def _tile(self, inside: Interior) -> Callable[[Index, Index], list[Stmt]]:
-        bare = self._unguarded(inside.dropped)
-
+    def _tile(self, bare: FlatBlock, guard: Value | None) -> Callable[[Index, Index], list[Stmt]]:
         def body(i: Index, lane: Index) -> list[Stmt]:
-            return self._strip(at(bare, {self.vector.name: i}), inside.guard, lane)
+            return self._strip(at(bare, {self.vector.name: i}), guard, lane)
 
         return body
 
@@ -180,10 +179,7 @@ class StripLowering:
         combiner = flat.block.combiner or "sum"
         p = sym("p")
         start = Const(self.dtype, neutral(combiner, self.dtype))
-        out: list[Stmt] = [
-            Alloc(Buffer("many", self.dtype, (self.size, self.lanes), self.place)),
-            For("p", self.size, (Store("many", (p, lane), start),), "unroll"),
-        ]
+        out: list[Stmt] = [For("p", self.size, (Store("many", (p, lane), start),), "unroll")]
         shared, value = self._shared(flat.value, lane)
         old = Load(self.dtype, "many", (p, lane))
         moved = Rewriter(index=self._at_pixel)(value)
@@ -208,15 +204,24 @@ class StripLowering:
     def _at_pixel(self, index: Index) -> Index:
         return substitute(index, {self.strip.name: sym("start") + sym("p")})
 
+    def _fixed(self, value: Value) -> list[Load]:
+        """Operands that are the same for the whole strip."""
+        return [x for x in loads(value) if self.strip.name not in free_symbols(x.index[0])]
+
+    def _registers(self, flat: FlatBlock) -> list[Stmt]:
+        """Accumulators of a strip, and a vector for each operand that it shares."""
+        once = [
+            Buffer(f"once{n}", x.dtype, (self.lanes,), self.place)
+            for n, x in enumerate(self._fixed(flat.value))
+        ]
+        many = Buffer("many", self.dtype, (self.size, self.lanes), self.place)
+        return [Alloc(b) for b in (many, *once)]
+
     def _shared(self, value: Value, lane: Index) -> tuple[list[Stmt], Value]:
-        """Operands that are the same for the whole strip, loaded once per tap."""
+        """Operands of the whole strip loaded once per tap, and the value that uses them."""
         out: list[Stmt] = []
         held: dict[int, Value] = {}
-        for number, load in enumerate(loads(value)):
-            if self.strip.name in free_symbols(load.index[0]):
-                continue
-            name = f"once{number}"
-            out.append(Alloc(Buffer(name, load.dtype, (self.lanes,), self.place)))
-            out.append(Store(name, (lane,), load))
-            held[id(load)] = Load(load.dtype, name, (lane,))
+        for number, load in enumerate(self._fixed(value)):
+            out.append(Store(f"once{number}", (lane,), load))
+            held[id(load)] = Load(load.dtype, f"once{number}", (lane,))
         return out, Rewriter(value=lambda v: held.get(id(v)))(value)
