@@ -10,9 +10,9 @@ LIKELY = 128  # assumed value of a size of which nothing is known
 
 
 def planner_extent(extent: Index, ranges: Ranges) -> int | Range:
-    """A number as it is; an expression as an open range that is likely where its symbols are."""
+    """A number (an empty extent as 1); an expression as an open range that is likely where its symbols are."""
     if isinstance(extent, int):
-        return extent
+        return max(1, extent)
     names = free_symbols(extent)
     share = max(1, round(LIKELY ** (1 / max(1, len(names)))))  # a batch of rows is likely as a whole
     values: dict[str, int] = {}
