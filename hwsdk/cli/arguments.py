@@ -23,7 +23,7 @@ def dim_options(words: Iterable[str]) -> dict[str, str]:
 
 def shape(text: str, option: str) -> tuple[int, ...]:
     """`1x37` -> (1, 37); an empty text is a scalar."""
-    if not re.fullmatch(r"(\d+([x,]\d+)*)?", text):
+    if not re.fullmatch(r"([0-9]{1,18}([x,][0-9]{1,18})*)?", text):
         raise InputError(f"{option} {text!r}: a shape is written 1x37")
     return tuple(int(n) for n in re.split("[x,]", text) if n)
 
@@ -46,7 +46,7 @@ def bindings(text: str) -> dict[str, int]:
     found = {}
     for word in filter(None, re.split(r"[,\s]+", text)):
         name, equals, number = word.partition("=")
-        if not equals or not number.isdigit():
+        if not equals or not re.fullmatch("[0-9]{1,18}", number):
             raise InputError(f"{word!r}: write the sizes as batch=1,seq=37")
         found[name] = int(number)
     return found

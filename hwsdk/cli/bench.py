@@ -141,6 +141,9 @@ def random_inputs(
         given = (shapes or {}).get(value.name)
         shape = given if given is not None else tuple(int(evaluate(d, bound)) for d in value.shape)
         floats = DTYPES[value.dtype].kind == "f"
-        drawn: np.ndarray[Any, Any] = rng.standard_normal(shape) if floats else rng.integers(0, 2, shape)
+        try:
+            drawn: np.ndarray[Any, Any] = rng.standard_normal(shape) if floats else rng.integers(0, 2, shape)
+        except (ValueError, MemoryError):
+            raise InputError(f"input {value.name}: {shape} is too large for a random array") from None
         made[value.name] = drawn.astype(numpy_dtype(value.dtype))
     return made

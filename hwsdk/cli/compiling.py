@@ -65,6 +65,8 @@ def compile_model(
     from hwsdk.cli.detection import target_or_host
 
     names: list[str | None] = [n.strip() for n in target.split(",") if n.strip()] if target else [None]
+    if not names:
+        raise InputError(f"--target {target!r}: no target is named")
     targets = [target_or_host(name) for name in names]
     base = output or model.with_suffix(".hwx")
     written = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +82,16 @@ def out(text: str = "") -> None:
 
 def out_json(data: Any) -> None:
     """The command's result for a machine: one JSON document."""
-    print(json.dumps(data, indent=2, default=_plain))
+    print(json.dumps(_finite(data), indent=2, default=_plain))
+
+
+def _finite(data: Any) -> Any:
+    """JSON has no NaN and no infinities: they become text."""
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    return list(map(_finite, data)) if isinstance(data, list | tuple) else data
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ workers when it moved.  The counter also moves in a forked child, which has no w
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from hwsdk.errors import InputError
@@ -53,8 +54,8 @@ def num_threads() -> int:
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
         return usable_cores()
-    if not text.isdigit() or not 1 <= int(text) <= LIMIT:
-        raise InputError(f"{VARIABLE} must be an integer from 1 to {LIMIT}, got {text!r}")
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= LIMIT:
+        raise InputError(f"{VARIABLE} must be an integer from 1 to {LIMIT}, got {text[:40]!r}")
     return int(text)
 
 
