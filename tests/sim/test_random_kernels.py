@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hwsdk.codegen.loop_text import parse_kernel, print_kernel
 from hwsdk.errors import SimulationError
+from hwsdk.sim import kernel_source
 from hwsdk.sim.machine import Machine
 from tests.sim.naive import Naive, NaiveFault
 from tests.sim.random_kernels import Maker
@@ -51,3 +52,10 @@ def test_machine_agrees_with_the_plain_interpreter(random: Random) -> None:
 def test_most_random_kernels_are_right() -> None:
     right = sum(compare(Random(seed)) for seed in range(60))
     assert right > 30
+
+
+def test_chunks_of_any_size_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    for budget in (1, 5):
+        monkeypatch.setattr(kernel_source, "BUDGET", budget)
+        for seed in range(100, 130):
+            compare(Random(seed))
