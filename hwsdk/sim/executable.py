@@ -194,7 +194,7 @@ class _Memory:
         """The owners of the bytes of an arena buffer, one row per element."""
         buffer = self.buffers[name]
         array, position = self.array(name), self.resolved.value(buffer.position)
-        return self.owners[position : position + array.nbytes].reshape(array.size, -1)
+        return self.owners[position : position + array.nbytes].reshape(array.size, array.itemsize)
 
     def held(self, name: str) -> Any:
         """Which elements hold what was stored to this buffer; a mask of its own."""

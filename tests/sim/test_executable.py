@@ -55,6 +55,17 @@ def bundle(**changes) -> SimBundle:
     return SimBundle(replace(program, **changes), (DOUBLE, ADD), scratch(2), {})
 
 
+def test_an_empty_buffer_in_the_arena() -> None:
+    buffers = (*bundle().program.buffers, HostBuffer("none", "f32", (0,), "arena", 0))
+    empty = Launch("fill", (Version("fill", 1),), ("none", "y"), (N,))
+    fill = parse_kernel(
+        "kernel fill {\nparam x: f32[0] in main\nparam y: f32[n] in main out\ndim n\n"
+        "parallel(core) t < 1 {\nfor i < n {\ny[i] = 3.0:f32\n}\n}\n}"
+    )
+    made = replace(bundle(buffers=buffers, launches=(empty,)), kernels=(fill,))
+    assert (SimExecutable(made)(x=np.ones(4, "f4"))["y"] == 3).all()
+
+
 @pytest.mark.parametrize("n", [0, 1, 7, 32])
 def test_values_and_stats(n: int) -> None:
     x = np.arange(n, dtype="f4")
