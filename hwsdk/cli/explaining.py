@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwsdk.cli import arguments
+from hwsdk.cli.refusals import refusals
 from hwsdk.cli.terminal import command, compiling, out, out_json
 from hwsdk.errors import InputError, nearest
 
@@ -72,6 +73,7 @@ def _entries(made: Compilation) -> list[dict[str, Any]]:
     """One record per launch, in order."""
     regions = {name: region for region in made.partition.regions for name in region.nodes}
     launches = {launch.kernel: launch for launch in made.assembled.program.launches}
+    refused = {k.sources: refusals(k, made.target) for k in made.kernels}
     entries = []
     for item in made.lowered:
         region = next((regions[n] for n in item.sources if n in regions), None)
@@ -89,8 +91,11 @@ def _entries(made: Compilation) -> list[dict[str, Any]]:
                     {"decision": r.decision, "value": r.value, "fields": list(r.fields), "source": r.source}
                     for r in why
                 ],
-                "grid": str(item.grid),
-                "work_cycles": str(item.work),
+                "grid": str(launch.versions[0].grid if launch else item.grid),
+                "work_cycles": str(launch.work if launch else item.work),
+                "refused": {}
+                if item.schedule is None
+                else _unused(refused.get(item.sources, {}), item.schedule),
                 "versions": [
                     {"symbol": v.symbol, "guard": "always" if v.guard is None else str(v.guard)}
                     for v in (launch.versions if launch else ())
@@ -99,6 +104,11 @@ def _entries(made: Compilation) -> list[dict[str, Any]]:
             }
         )
     return entries
+
+
+def _unused(refused: Mapping[str, str], schedule: object) -> dict[str, str]:
+    """Without what the schedule uses after all (on operands that it converts first)."""
+    return {name: why for name, why in refused.items() if name not in str(schedule)}
 
 
 def _print_entry(entry: Mapping[str, Any]) -> None:
@@ -111,6 +121,8 @@ def _print_entry(entry: Mapping[str, Any]) -> None:
     for reason in entry["decisions"]:
         source = f" [{reason['source']}]" if reason["source"] else ""
         out(f"    {reason['decision']} = {reason['value']} <- {', '.join(reason['fields'])}{source}")
+    for name, why in entry["refused"].items():
+        out(f"  not by {name}: {why}")
     out(f"  grid: {entry['grid']}; work: {entry['work_cycles']} cycles")
     if len(entry["versions"]) > 1:
         for version in entry["versions"]:

@@ -104,6 +104,7 @@ def test_explain(hwsdk: Invoke, graph_file: Path) -> None:
     assert "<- " in done.out
     entries = json.loads(hwsdk("explain", graph_file, "--json").out)["kernels"]
     assert any(e["decisions"] for e in entries)
+    assert any("result is" in why for e in entries for why in e["refused"].values())
     assert hwsdk("explain", graph_file, "--kernel", "nothere").code == 6
 
 
