@@ -97,7 +97,8 @@ def load_graph(model: Model, dims: Dims | None = None) -> Graph:
                 f"{path} is an artifact, already compiled: load it with hwsdk.load or `hwsdk run`"
             )
         if not path.is_file():
-            raise ModelError(f"there is no model file {path}")
+            why = ": it is a directory" if path.is_dir() else ""
+            raise ModelError(f"there is no model file {path}{why}")
     return load_model(model, dims=dims)
 
 

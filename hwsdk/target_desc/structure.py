@@ -234,7 +234,17 @@ def _intrinsics(description: Description, names: _Names) -> Iterator[Finding]:
                 yield (*at, "dtype"), f"{name}: dtype {entry['dtype']} is not listed under 'dtypes'"
             if "values" in entry and entry["in"] != "immediate":
                 yield (*at, "values"), f"{name}: 'values' lists the legal constants of an immediate operand"
+        yield from _prefixed(name, _extents(path, intrinsic))
         yield from _prefixed(name, _cost(path, intrinsic, names))
+
+
+def _extents(path: tuple[str, ...], intrinsic: Mapping[str, Any]) -> Iterator[Finding]:
+    for dim, extent in intrinsic.get("dims", {}).items():
+        if not isinstance(extent, Mapping) or not isinstance(extent["max"], int):
+            continue
+        low, high, step = extent.get("min", 1), extent["max"], extent.get("multiple", 1)
+        if high // step * step < max(low, 1):
+            yield (*path, "dims", dim), f"no extent of {dim} lies in {low}..{high} in steps of {step}"
 
 
 def _cost(path: tuple[str, ...], intrinsic: Mapping[str, Any], names: _Names) -> Iterator[Finding]:

@@ -66,6 +66,13 @@ CASES: list[tuple[str, ...]] = [
         "dims.m is 0: an extent is",
     ),
     (
+        "extent that no number can have",
+        "npu",
+        "dims: {m: 16, n: 16, k: 16}",
+        "dims: {m: 16, n: 16, k: {min: 17, max: 16}}",
+        "no extent of k lies in 17..16",
+    ),
+    (
         "extent that is text",
         "npu",
         "dims: {m: 16, n: 16, k: 16}",
