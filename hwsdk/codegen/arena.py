@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from hwsdk.codegen.arena_proof import Prover
+from hwsdk.errors import GraphError
 from hwsdk.graph.dims import (
     Dim,
     Ranges,
@@ -141,8 +142,21 @@ class _Sizes:
     def weight(self, size: Dim) -> Weight:
         """The aligned size at each sample and probe."""
         if size not in self._weights:
-            self._weights[size] = np.maximum(self.nothing, evaluate(self.aligned(size), self._points))
+            self._weights[size] = np.maximum(self.nothing, self._values(self.aligned(size)))
         return self._weights[size]
+
+    def _values(self, size: Dim) -> Weight:
+        """The value at each point; 0 where it has none, because something is divided by a dim of 0."""
+        try:
+            return np.asarray(evaluate(size, self._points), np.int64)
+        except GraphError:
+            return np.array([self._value(size, i) for i in range(len(self.nothing))], np.int64)
+
+    def _value(self, size: Dim, point: int) -> int:
+        try:
+            return int(evaluate(size, {n: int(v[point]) for n, v in self._points.items()}))
+        except GraphError:
+            return 0
 
     def largest_first(self, x: Life) -> tuple[int, ...]:
         """Key that sorts large buffers first, by the last sample, then the one before ..."""

@@ -277,7 +277,9 @@ class _Partitioner:
         """Kernels with their own loop structure read their operands from memory."""
         if user.op in CONTRACTIONS:
             return False  # decided by `demand` when the operand's access is known
-        return user.op not in ELEMENTWISE | INDEX_OPS | {"reduce", "reduce_window", "concat"}
+        if user.op == "reduce":
+            return user.attrs["kind"] not in STREAMING_REDUCTIONS
+        return user.op not in ELEMENTWISE | INDEX_OPS | {"reduce_window", "concat"}
 
     def _costly(self, node: Node) -> bool:
         """Is there arithmetic (not just indexing) between the value and memory?"""

@@ -120,3 +120,12 @@ def test_a_long_chain_is_cut_into_bodies_of_bounded_height() -> None:
     graph = graph_of([("f32", (N,))], build)
     assert len(kinds(graph)) == 7  # 700 operations in hundreds
     check(graph, "x86", [{"x0": np.linspace(-2, 2, 37, dtype=np.float32)}])
+
+
+def test_operands_of_library_kernels_are_in_memory() -> None:
+    """A reduction with its own loop structure cannot compute its operand on the way."""
+
+    def build(b: Any, x: Any) -> Any:
+        return b.node("reduce", [b.node("reverse", [x], axes=(1,))], kind="argmax", axes=(1,))
+
+    assert kinds(graph_of([("f32", (N, M))], build)) == ["map", "library"]
