@@ -11,6 +11,7 @@ from importlib import import_module
 from hwsdk.target_desc import Target
 
 from .model import LEVELS, Case
+from .runner import select
 
 HOMES = {
     "L0": ("l0_description",),
@@ -24,12 +25,12 @@ HOMES = {
 def collect(target: Target, levels: Sequence[str] = (), pattern: str = "") -> list[Case]:
     """The cases of some levels (default: all).
 
-    The node tests of the onnx package take seconds to load: they are left out when `pattern` asks for other cases.
+    The node tests of the onnx package take seconds to load: they are left out when `pattern` finds other cases.
     """
     found: list[Case] = []
     for level in levels or LEVELS:
         for home in HOMES[level]:
-            if home == "l3_onnx" and pattern and "onnx" not in pattern:
+            if home == "l3_onnx" and pattern and "onnx" not in pattern and select(found, levels, pattern):
                 continue
             found += import_module(f".{home}", __package__).cases(target)
     return found

@@ -27,8 +27,8 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
         raise TargetError(f"{text!r} is neither the name of a target nor a path")
     if not isinstance(name_or_path, str) or text.endswith((".yaml", ".yml")) or os.sep in text:
         if not Path(text).is_file():
-            why = ": it is a directory" if Path(text).is_dir() else ""
-            raise TargetError(f"there is no description file {text}{why}")
+            folder = ": it is a directory" if Path(text).is_dir() else ""
+            raise TargetError(f"there is no description file {text}{folder}")
         return Path(text)
     members = family_members(text)
     if not members:
