@@ -69,6 +69,18 @@ def test_scores_that_are_an_output_stay_a_kernel_of_their_own() -> None:
     assert "attention" not in [k.kind for k in attention_kernels(kernels, prepared.outputs)]
 
 
+def test_weights_of_another_dtype_do_not_share_the_buffer_of_the_scores() -> None:
+    def build(b: Any, q: Any, k: Any, v: Any) -> Any:
+        weights = softmax(b, b.node("dot_general", [q, k], batch=((0, 0),), contract=((2, 2),)))
+        wide = b.node("cast", [weights], dtype="f64")
+        return b.node("dot_general", [wide, v], batch=((0, 0),), contract=((2, 1),))
+
+    graph = graph_of([("f32", (N, M, 16)), ("f32", (N, M, 16)), ("f64", (N, M, 16))], build)
+    rng = np.random.default_rng(0)
+    x, y, z = (rng.standard_normal((2, 9, 16)) for _ in range(3))
+    check(graph, "x86", [{"x0": x.astype(np.float32), "x1": y.astype(np.float32), "x2": z}])
+
+
 def test_regions_never_wait_for_each_other() -> None:
     """Two products whose epilogues read each other's results: only one of them may take its epilogue in."""
 

@@ -113,6 +113,8 @@ class AttentionLowering:
     def fits(self) -> bool:
         """Are scores and weights [outer, rows, columns] in all three parts, with the same outer number?"""
         a = self.second.parts.a
+        if self.scores.dtype != self.weights.dtype:
+            return False  # they share one buffer
         if self.second.namer.buffer[self.weights.name] != a.buffer or self.second.parts.b.buffer == a.buffer:
             return False
         if any(p.b_name in self.constants for p in (self.first, self.second)):
