@@ -10,6 +10,8 @@ from hwsdk.conformance import runner, suite
 from hwsdk.conformance.device import Device
 from hwsdk.conformance.devices import open_device
 from hwsdk.conformance.model import Outcome
+from hwsdk.errors import ModelError
+from hwsdk.frontends import catalogue
 from hwsdk.target_desc import load_target
 
 CHIP = Path(__file__).resolve().parents[2] / "examples" / "new_chip" / "npu.yaml"
@@ -57,3 +59,19 @@ def test_operations(device: Device, row: str) -> None:
     outcomes = run(device, "L3", f"L3/{row}-f32")
     assert not failures(outcomes), failures(outcomes)
     assert [o.status for o in outcomes] == ["pass"]
+
+
+@pytest.mark.slow
+@pytest.mark.models
+@pytest.mark.parametrize("name", ["surfaces_mlp", "attacut_c", "oww_melspec"])
+def test_real_models(device: Device, name: str) -> None:
+    """At the three smallest shapes: the machine is slow, and capacities bind at small sizes too."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    try:
+        catalogue.fetch(name)
+    except ModelError as trouble:
+        pytest.skip(f"the model cannot be fetched here: {trouble}")
+    cases = runner.select(suite.collect(device.target, ["L5"]), ["L5"], f"L5/{name}")
+    (outcome,) = runner.run(cases, device, shapes=3)
+    assert outcome.status == "pass", outcome.reason
