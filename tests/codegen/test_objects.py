@@ -176,9 +176,10 @@ from hwsdk.codegen.objects import compile_modules
 from tests.codegen.llvm_harness import host_target
 body = "".join(f"  %y{{i}} = mul i64 %y{{i - 1}}, %y{{max(i - 9, 0)}}\\n" for i in range(1, 60000))
 text = "define i64 @f(i64 %y0) {{\\n" + body + "  ret i64 %y59999\\n}}\\n"
+target = host_target()
 shared_pool().start(1)
 print(shared_pool().workers[0].process.pid, flush=True)
-compile_modules([("f", text)], host_target(), store=ObjectCache(Path({str(tmp_path)!r})), jobs=1)
+compile_modules([("f", text)], target, store=ObjectCache(Path({str(tmp_path)!r})), jobs=1)
 """
     caller = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
