@@ -167,6 +167,7 @@ def test_assembly_text() -> None:
 def test_interruption_ends_the_workers(tmp_path: Path) -> None:
     """Ctrl-C in the middle of a long compile: the caller ends by it, no worker is left, nothing half written."""
     program = f"""
+import signal
 import sys
 sys.path.insert(0, {str(Path.cwd())!r})
 from pathlib import Path
@@ -176,6 +177,7 @@ from hwsdk.codegen.objects import compile_modules
 from tests.codegen.llvm_harness import host_target
 body = "".join(f"  %y{{i}} = mul i64 %y{{i - 1}}, %y{{max(i - 9, 0)}}\\n" for i in range(1, 60000))
 text = "define i64 @f(i64 %y0) {{\\n" + body + "  ret i64 %y59999\\n}}\\n"
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
 target = host_target()
 shared_pool().start(1)
 print(shared_pool().workers[0].process.pid, flush=True)
