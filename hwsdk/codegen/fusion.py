@@ -23,6 +23,15 @@ CONTRACTIONS = frozenset({"dot_general", "conv"})
 STREAMING_REDUCTIONS = frozenset({"sum", "max", "min", "prod", "any", "all"})
 
 
+WHY = {
+    "contraction": "a product with the elementwise work after it",
+    "window": "a small reduction per element with the elementwise work after it",
+    "row": "reductions over the same rows and what is computed between them",
+    "map": "a value that must be in memory, computed with everything before it that need not be",
+    "library": "loops of its own: operands and results are in memory",
+}
+
+
 @dataclass(frozen=True)
 class Region:
     """kind as in `blocks.Kernel`.  nodes in graph order, the anchor among them; outputs are materialised
@@ -33,7 +42,11 @@ class Region:
     anchor: str
     nodes: tuple[str, ...]
     outputs: tuple[str, ...]
-    reason: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why these nodes are together, in words."""
+        return WHY[self.kind]
 
 
 @dataclass(frozen=True)

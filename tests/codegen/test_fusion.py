@@ -141,3 +141,8 @@ def test_operands_of_library_kernels_are_in_memory() -> None:
         return b.node("reduce", [b.node("reverse", [x], axes=(1,))], kind="argmax", axes=(1,))
 
     assert kinds(graph_of([("f32", (N, M))], build)) == ["map", "library"]
+
+
+def test_every_region_says_why() -> None:
+    regions = partition(prepare(graph_of([("f32", (N, M))], softmax))).regions
+    assert [r.reason for r in regions] == ["reductions over the same rows and what is computed between them"]
