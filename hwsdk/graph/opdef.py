@@ -43,13 +43,19 @@ class Value:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-class Attrs(Mapping[str, Any]):
-    """An immutable, hashable mapping of plain data."""
+def _exact(x: Any) -> Any:
+    """A key that tells 0.0 from -0.0 and finds a NaN equal to itself."""
+    return x.hex() if isinstance(x, float) else tuple(map(_exact, x)) if isinstance(x, tuple) else x
 
-    __slots__ = ("_items",)
+
+class Attrs(Mapping[str, Any]):
+    """An immutable, hashable mapping of plain data; equal if every item is the same, bit for bit."""
+
+    __slots__ = ("_items", "_key")
 
     def __init__(self, items: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()) -> None:
         self._items = dict(items)
+        self._key = tuple((name, _exact(self._items[name])) for name in sorted(self._items))
 
     def __getitem__(self, key: str) -> Any:
         return self._items[key]
@@ -60,8 +66,11 @@ class Attrs(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, Attrs) else NotImplemented
+
     def __hash__(self) -> int:
-        return hash(tuple(sorted(self._items.items(), key=lambda i: i[0])))
+        return hash(self._key)
 
     def __repr__(self) -> str:
         return f"Attrs({self._items!r})"

@@ -1,7 +1,7 @@
 """Rewrite rules of arithmetic: what algebra allows on one or two elementwise nodes.
 
-Laws: a rule keeps the value for every input, up to the sign of zero and one more rounding where it says so;
-it never keeps more nodes alive than before; integers are exact.
+Laws: a rule keeps the value for every input, infinities, NaN and the sign of zero included, up to one rounding
+where it says so; it never keeps more nodes alive than before; integers are exact.
 
 Design choice: a rule is a function with its algebra in the line above; the table at the end says which op it
 serves.
@@ -15,23 +15,29 @@ from collections.abc import Callable
 from hwsdk.dtypes import dtype
 from hwsdk.graph.opdef import Value
 from hwsdk.graph.passes.rewriting import Match, Rewriting, Rule, full_like
-from hwsdk.graph.scalar import SCALAR, neutral
+from hwsdk.graph.passes.signs import Sign, sign_of
+from hwsdk.graph.scalar import SCALAR, convert, neutral
 
 # op: (the element that leaves x as it is, only on the right?)
 _UNITS: dict[str, tuple[float, bool]] = {
-    "add": (0, False), "sub": (0, True), "mul": (1, False), "div": (1, True), "pow": (1, True),
+    "add": (-0.0, False), "sub": (0.0, True), "mul": (1, False), "div": (1, True), "pow": (1, True),
     "floordiv": (1, True),
 }  # fmt: skip
 
 
-# x + 0 = x - 0 = x*1 = x/1 = x**1 = x
+# x + -0 = x - 0 = x*1 = x/1 = x**1 = x;  x + 0 = x unless x may be the float -0
 def unit_operand(r: Rewriting, m: Match) -> Value | None:
     unit, right_only = _UNITS[m.op]
-    if m.op == "floordiv" and dtype(m.type.dtype).kind == "f":
+    real = dtype(m.type.dtype).kind == "f"
+    if m.op == "floordiv" and real:
         return None
     for position in (1,) if right_only else (1, 0):
-        if r.uniform(m.inputs[position]) == unit:
-            return m.inputs[1 - position]
+        x, number = m.inputs[1 - position], r.uniform(m.inputs[position])
+        if number is None or number != unit:
+            continue
+        same = not real or math.copysign(1, number) == math.copysign(1, unit)
+        if same or (m.op == "add" and sign_of(r, x) >= Sign.NON_NEGATIVE):
+            return x
     return None
 
 
@@ -108,8 +114,8 @@ def self_difference(r: Rewriting, m: Match) -> Value | None:
     return r.emit("full", shape=m.type.shape, dtype=m.type.dtype, value=0)
 
 
-# x**2 = x*x;  x**3 = x*x*x;  x**0.5 = sqrt(x);  x**-0.5 = rsqrt(x);  x**-1 = 1/x     (one more rounding for
-# x*x*x)
+# x**2 = x*x;  x**3 = x*x*x (one more rounding);  x**-1 = 1/x
+# x**0.5 = sqrt(x) and x**-0.5 = rsqrt(x) unless x may be -0 or -inf, which pow takes for 0 and inf
 def small_power(r: Rewriting, m: Match) -> Value | None:
     x, y = m.inputs
     exponent = r.uniform(y)
@@ -121,7 +127,9 @@ def small_power(r: Rewriting, m: Match) -> Value | None:
         return r.emit("mul", (r.emit("mul", (x, x)), x))
     functions = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
     name = functions.get(float(exponent)) if dtype(m.type.dtype).kind == "f" else None
-    return r.emit(name, (x,)) if name else None
+    if name is None or (name != "reciprocal" and sign_of(r, x) < Sign.NON_NEGATIVE):
+        return None
+    return r.emit(name, (x,))
 
 
 # x/c = x*(1/c): exact if c is a power of two, else one more rounding (the quotient is off by at most 1.5 ulp)
@@ -133,19 +141,20 @@ def divide_by_constant(r: Rewriting, m: Match) -> Value | None:
     exact = math.frexp(float(c))[0] in (0.5, -0.5)
     if not exact and (m.type.dtype not in ("f32", "f64") or not 1e-30 < abs(inverse) < 1e30):
         return None
-    if not 1e-37 < abs(inverse) < 1e38:
-        return None
+    if not 1e-37 < abs(inverse) < 1e38 or (exact and float(convert(inverse, m.type.dtype)) != inverse):
+        return None  # 1/c is no number of the dtype
     factor = r.emit("full", shape=m.type.shape, dtype=m.type.dtype, value=inverse)
     return r.emit("mul", (m.inputs[0], factor))
 
 
-# 1/x is reciprocal(x);  reciprocal(sqrt(x)) = rsqrt(x)
+# 1/x is reciprocal(x)
 def one_over(r: Rewriting, m: Match) -> Value | None:
     if dtype(m.type.dtype).kind == "f" and r.uniform(m.inputs[0]) == 1:
         return r.emit("reciprocal", (m.inputs[1],))
     return None
 
 
+# reciprocal(sqrt(x)) = rsqrt(x): one rounding less
 def reciprocal_of_root(r: Rewriting, m: Match) -> Value | None:
     inner = r.producer(m.inputs[0], "sqrt")
     return r.emit("rsqrt", inner.inputs) if inner else None
@@ -181,13 +190,17 @@ def _contains(wide: str, narrow: str) -> bool:
     return w.kind == "i" and n.kind == "u" and w.bits > n.bits
 
 
-# cast to the own dtype = x;  cast(cast(x)) = cast(x) if the inner one loses nothing
+# cast to the own dtype = x;  cast(cast(x)) = cast(x) if the inner one loses nothing (an integer that went
+# through a float saturates in a narrower integer, where it would wrap)
 def needless_cast(r: Rewriting, m: Match) -> Value | None:
     x = m.inputs[0]
     if x.dtype == m.type.dtype:
         return x
     inner = r.producer(x, "cast") if m.op == "cast" else None
     if inner and _contains(x.dtype, inner.inputs[0].dtype):
+        kinds = dtype(inner.inputs[0].dtype).kind + dtype(x.dtype).kind + dtype(m.type.dtype).kind
+        if kinds in ("ifi", "ifu", "ufi", "ufu") and not _contains(m.type.dtype, inner.inputs[0].dtype):
+            return None
         return r.emit("cast", inner.inputs, dtype=m.type.dtype)
     return None
 
