@@ -28,7 +28,9 @@ def main() -> None:
     except SystemExit as leaving:
         if leaving.code != INTERRUPTED:
             raise
-        cause = getattr(leaving.__context__, "__cause__", None)  # the command-line library says nothing itself
+        cause = getattr(
+            leaving.__context__, "__cause__", None
+        )  # the command-line library says nothing itself
         _leave(spoken=not isinstance(cause, KeyboardInterrupt))
 
 

@@ -145,12 +145,16 @@ class _Assembler:
 
     def _all_written(self, args: Sequence[tuple[str, ...]]) -> None:
         """CodegenError if a launch reads memory that nothing before it has filled: never a silently wrong number."""
-        filled = {v.name for v in self.graph.inputs} | {n for n, b in self.buffers.items() if b.storage == "constant"}
+        filled = {v.name for v in self.graph.inputs} | {
+            n for n, b in self.buffers.items() if b.storage == "constant"
+        }
         for item, names in zip(self.lowered, args, strict=True):
             outputs = {n for n, p in zip(names, item.loop.params, strict=True) if p.name in item.loop.outputs}
             for name in names:
                 if name not in filled | outputs:
-                    raise CodegenError(f"kernel {item.loop.name} reads {name}, which no kernel before it writes")
+                    raise CodegenError(
+                        f"kernel {item.loop.name} reads {name}, which no kernel before it writes"
+                    )
             filled |= outputs
 
     def _arena(self, args: Sequence[tuple[str, ...]]) -> Index:

@@ -80,20 +80,14 @@ class _Preparer:
             "pad", [inputs[0]], low=low, high=high, mode="constant", value=0.0, name=f"{node.name}.pad"
         )
         zero = (0,) * len(node.attrs["low"])
-        return self._one(
-            "conv", [x, inputs[1]], name=node.name, **{**node.attrs, "low": zero, "high": zero}
-        )
+        return self._one("conv", [x, inputs[1]], name=node.name, **{**node.attrs, "low": zero, "high": zero})
 
     def _explicit_pool(self, node: Node, x: Value) -> Value:
         value = neutral(node.attrs["kind"], x.dtype)
         low, high = node.attrs["low"], node.attrs["high"]
-        x = self._one(
-            "pad", [x], low=low, high=high, mode="constant", value=value, name=f"{node.name}.pad"
-        )
+        x = self._one("pad", [x], low=low, high=high, mode="constant", value=value, name=f"{node.name}.pad")
         zero = (0,) * len(low)
-        return self._one(
-            "reduce_window", [x], name=node.name, **{**node.attrs, "low": zero, "high": zero}
-        )
+        return self._one("reduce_window", [x], name=node.name, **{**node.attrs, "low": zero, "high": zero})
 
     def _as_convolution(self, node: Node, inputs: list[Value]) -> Value:
         """conv_transpose(x, w, s, p) = conv(x with s-1 zeros between elements and (k-1)*d - p around, w

@@ -354,8 +354,7 @@ def _primitive(gap: Dim) -> Dim:
 
 
 def _weight(atom: Op) -> tuple[int, int, str]:
-    """What is best rewritten comes first: the largest divisor, so that rewriting ends, then the longest text.
-    """
+    """What is best rewritten comes first: the largest divisor, so that rewriting ends, then the longest text."""
     divisor = atom.args[-1] if atom.name == "floordiv" else 0
     return -divisor if isinstance(divisor, int) else 0, -len(atom.text), atom.text
 

@@ -92,7 +92,10 @@ def test_regions_never_wait_for_each_other() -> None:
     inputs = [("f32", (N, 8)), ("f32", (8, 4)), ("f32", (8, 4))]
     graph = graph_of(inputs, build)
     rng = np.random.default_rng(0)
-    given = {f"x{i}": rng.standard_normal(s).astype(np.float32) * 0.3 for i, s in enumerate([(5, 8), (8, 4), (8, 4)])}
+    given = {
+        f"x{i}": rng.standard_normal(s).astype(np.float32) * 0.3
+        for i, s in enumerate([(5, 8), (8, 4), (8, 4)])
+    }
     check(graph, "x86", [given])
 
 
@@ -118,7 +121,10 @@ def test_dims_may_have_any_name() -> None:
 
     graph = graph_of([("f32", (a, b_)), ("f32", (b_, c))], build)
     rng = np.random.default_rng(0)
-    given = {"x0": rng.standard_normal((5, 7)).astype(np.float32), "x1": rng.standard_normal((7, 9)).astype(np.float32)}
+    given = {
+        "x0": rng.standard_normal((5, 7)).astype(np.float32),
+        "x1": rng.standard_normal((7, 9)).astype(np.float32),
+    }
     for name in ("x86", "npu"):
         check(graph, name, [given])
 

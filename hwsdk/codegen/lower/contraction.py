@@ -249,11 +249,36 @@ class ContractionLowering:
             "panels": floordiv((sym("panel_task") + 1) * self.panels, panel_tasks) - sym("panel0"),
         }
         head: list[Stmt] = [Let(name, FromIndex("i64", value)) for name, value in lets.items()]
-        inner = self.rows()
+        inner = self._k_blocks_around(self.rows())
         if outer:
             binds = decode_lets(outer, group * per_task + sym("outer_number"))
             inner = (For("outer_number", minimum(per_task, outers - group * per_task), (*binds, *inner)),)
         return (For("task", grid, (*head, *inner), "parallel", self.level),), grid
+
+    @property
+    def k_blocks(self) -> Index:
+        """How many blocks the outermost k is cut into.
+
+        Between blocks the sums wait in the result, which therefore must have their dtype.
+        """
+        k, depth = self.parts.k, self.tile.depth
+        if depth is None or not k or self.kernel.outputs[0].dtype != self.dtype:
+            return 1
+        block = maximum(1, floordiv(depth, product(i.extent for i in k[1:])))
+        return maximum(1, ceildiv(k[0].extent, block))
+
+    def _k_blocks_around(self, inner: Body) -> Body:
+        """Balanced blocks of k, one after the other."""
+        blocks = self.k_blocks
+        if blocks == 1:
+            return inner
+        extent, block = self.parts.k[0].extent, sym("k_block")
+        lets = {
+            "k_first": floordiv(block * extent, blocks),
+            "k_size": floordiv((block + 1) * extent, blocks) - floordiv(block * extent, blocks),
+        }
+        head = (Let(name, FromIndex("i64", value)) for name, value in lets.items())
+        return (For("k_block", blocks, (*head, *inner)),)
 
     def rows(self) -> Body:
         """The product of the bound rows [row0, row0 + rows) and panels [panel0, panel0 + panels).
@@ -308,6 +333,7 @@ class ContractionLowering:
             self.panels,
             self.machine.registers.name,
             self.machine.target.numerics.contraction == "fma",
+            self.k_blocks,
         )
         cases = tuple(
             (Outline(f"{name}_{rows}x{vectors}", micro.body(rows, vectors, columns)),)

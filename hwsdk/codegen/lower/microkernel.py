@@ -18,6 +18,7 @@ from hwsdk.codegen.loop_ir import (
     Cast,
     Const,
     For,
+    If,
     Index,
     Intrin,
     Let,
@@ -29,7 +30,7 @@ from hwsdk.codegen.loop_ir import (
     Value,
     View,
 )
-from hwsdk.codegen.lower.lowered import FlatBlock
+from hwsdk.codegen.lower.lowered import FlatBlock, compare
 from hwsdk.codegen.lower.operands import Operands
 from hwsdk.codegen.rewrite import Rewriter
 from hwsdk.graph.dims import floordiv, maximum, minimum, substitute, sym
@@ -52,7 +53,8 @@ class RegisterTile:
 
     A register tile is rows x vectors of `lanes`.  A task takes `row_block` rows and `panel_block` panels, and
     walks `sub_rows` rows at a time over its panels.  A tile of fewer than `chains` accumulators sums k in
-    several chains.
+    several chains.  `depth`: the longest block of k; sums of one block are added to those of the blocks before
+    it, which wait in the result.
     """
 
     rows: int
@@ -61,6 +63,7 @@ class RegisterTile:
     row_block: Index = 64
     panel_block: Index = 4
     sub_rows: Index = 64
+    depth: Index | None = None  # None: all of k at once
     chains: int = 1
     intrinsics: Names | None = None  # None: plain arithmetic
 
@@ -74,7 +77,8 @@ class MicroKernel:
     """What all register tiles of one kernel share.
 
     flat, parts: the contraction.  b_outer: iters in front of the panels of packed B; panels: how many there are.
-    place: the registers.  fused: may multiply and add round once?
+    place: the registers.  fused: may multiply and add round once?  k_blocks: blocks that the outermost k is cut into;
+    with more than one, `k_block`, `k_first` and `k_size` are bound outside.
     """
 
     flat: FlatBlock
@@ -85,6 +89,7 @@ class MicroKernel:
     panels: Index
     place: str
     fused: bool
+    k_blocks: Index = 1
 
     def body(self, rows: int, vectors: int, columns: Index | None) -> Body:
         """The product for `rows` rows from `row` on and one panel; `columns`: how many of an edge panel exist."""
@@ -100,7 +105,17 @@ class MicroKernel:
             for c in range(1, chains):
                 total = Binary(dtype, "add", total, Load(dtype, "acc", (i + c * rows, v, lane)))
             out.append(self._each(rows, vectors, Store("acc", (i, v, lane), total)))
-        return (*out, *self._store(rows, vectors, columns))
+        if self.k_blocks == 1:
+            return (*out, *self._finish(rows, vectors, columns))
+        so_far = Binary(dtype, "add", Load(dtype, "o0", self._place), Load(dtype, "acc", (i, v, lane)))
+        older = self._cells(rows, vectors, columns, Store("acc", (i, v, lane), so_far))
+        keep = self._cells(rows, vectors, columns, Store("o0", self._place, Load(dtype, "acc", (i, v, lane))))
+        last = compare("eq", sym("k_block"), self.k_blocks - 1)
+        return (
+            *out,
+            If(compare("gt", sym("k_block"), 0), older),
+            If(last, self._finish(rows, vectors, columns), keep),
+        )
 
     def _each(self, rows: int, vectors: int, stmt: Stmt) -> Stmt:
         """The statement for every element of a register tile: i, v, l."""
@@ -118,21 +133,32 @@ class MicroKernel:
         """The loops over k around one step; with chains, the innermost one takes that many steps at a time."""
         if not self.parts.k:
             return self._step(rows, vectors, 0, {})
-        inner = self.parts.k[-1]
+        inner, extent = self.parts.k[-1], self._extent(self.parts.k[-1])
         if chains == 1:
-            loop: Body = (For(inner.name, inner.extent, self._step(rows, vectors, 0, {})),)
+            loop: Body = (For(inner.name, extent, self._step(rows, vectors, 0, {})),)
         else:
-            count = floordiv(inner.extent, chains)
+            count = floordiv(extent, chains)
             many = [
                 s
                 for c in range(chains)
                 for s in self._step(rows, vectors, c * rows, {inner.name: sym("q") * chains + c})
             ]
             rest = self._step(rows, vectors, 0, {inner.name: count * chains + sym("q")})
-            loop = (For("q", count, tuple(many)), For("q", inner.extent - count * chains, rest))
+            loop = (For("q", count, tuple(many)), For("q", extent - count * chains, rest))
         for it in reversed(self.parts.k[:-1]):
-            loop = (For(it.name, it.extent, loop),)
+            loop = (For(it.name, self._extent(it), loop),)
         return loop
+
+    def _extent(self, it: Iter) -> Index:
+        """Of one k iter inside a block."""
+        return sym("k_size") if self.k_blocks != 1 and it is self.parts.k[0] else it.extent
+
+    def _in_block(self, here: Mapping[str, Index]) -> Mapping[str, Index]:
+        """Where k is, the start of its block included."""
+        if self.k_blocks == 1 or not self.parts.k:
+            return here
+        name = self.parts.k[0].name
+        return {**here, name: sym("k_first") + here.get(name, sym(name))}
 
     def _a_at(self, i: Index, here: Mapping[str, Index]) -> Index:
         rows: dict[str, Index] = {self.parts.m[-1].name: sym("row") + i} if self.parts.m else {}
@@ -155,6 +181,7 @@ class MicroKernel:
 
         `chain`: first accumulator row; `here`: where k is, if not at its loop variable.
         """
+        here = self._in_block(here)
         if self.tile.intrinsics is not None:
             return self._tensorized(rows, vectors, chain, here, self.tile.intrinsics)
         dtype = self.dtype
@@ -198,23 +225,34 @@ class MicroKernel:
             For("i", rows, (Alloc(spread), broadcast, multiply), "unroll"),
         )
 
-    def _store(self, rows: int, vectors: int, columns: Index | None) -> Body:
-        lanes, dtype = self.tile.lanes, self.dtype
-        i, v, lane = sym("i"), sym("v"), sym("l")
-        column = sym("panel") * self.tile.width + v * lanes + lane
-        here: dict[str, Index] = {self.parts.n[-1].name: column}
-        if self.parts.m:
-            here[self.parts.m[-1].name] = sym("row") + i
-        rewriter = Rewriter(index=lambda x: substitute(x, here))
-        total: Value = Load(dtype, "acc", (i, v, lane))
+    def _here(self) -> dict[str, Index]:
+        """The iters of the result at cell (i, v, l)."""
+        column = sym("panel") * self.tile.width + sym("v") * self.tile.lanes + sym("l")
+        rows: dict[str, Index] = {self.parts.m[-1].name: sym("row") + sym("i")} if self.parts.m else {}
+        return {self.parts.n[-1].name: column, **rows}
+
+    @property
+    def _place(self) -> tuple[Index]:
+        """The offset of cell (i, v, l) in the result."""
+        return (substitute(self.flat.offset, self._here()),)
+
+    def _finish(self, rows: int, vectors: int, columns: Index | None) -> Body:
+        """The epilogue of every cell, into the result."""
+        here = self._here()
+        total: Value = Load(self.dtype, "acc", (sym("i"), sym("v"), sym("l")))
         if self.flat.finish is not None:
-            moved = rewriter(self.flat.finish)
+            moved = Rewriter(index=lambda x: substitute(x, here))(self.flat.finish)
             whole = total
             total = Rewriter(value=lambda x: whole if isinstance(x, Ref) and x.name == "acc" else None)(moved)
-        store = Store("o0", (rewriter.index(self.flat.offset),), total)
+        return self._cells(rows, vectors, columns, Store("o0", self._place, total))
+
+    def _cells(self, rows: int, vectors: int, columns: Index | None, stmt: Store) -> Body:
+        """The statement for every cell (i, v, l) of the register tile that exists in the result."""
+        lanes, here = self.tile.lanes, self._here()
+        rewriter = Rewriter(index=lambda x: substitute(x, here))
         lets = tuple(Let(x.name, rewriter(x.value)) for x in self.flat.lets)
         if columns is None:
-            body: Body = (For("l", lanes, (*lets, store), "vector"),)
+            body: Body = (For("l", lanes, (*lets, stmt), "vector"),)
             return (For("i", rows, (For("v", vectors, body, "unroll"),), "unroll"),)
         out: list[Stmt] = []
         for number in range(vectors):
@@ -222,6 +260,6 @@ class MicroKernel:
             active = min(left, lanes) if isinstance(left, int) else maximum(0, minimum(left, lanes))
             fixed = Rewriter(index=lambda x, n=number: substitute(x, {"v": n}))  # type: ignore[misc]
             inner: list[Stmt] = [Let(x.name, fixed(x.value)) for x in lets]
-            inner.append(Store("o0", tuple(fixed.index(x) for x in store.index), fixed(store.value)))
+            inner.append(Store(stmt.buffer, tuple(fixed.index(x) for x in stmt.index), fixed(stmt.value)))
             out.append(For("l", lanes, tuple(inner), "vector", active=None if active == lanes else active))
         return (For("i", rows, tuple(out), "unroll"),)

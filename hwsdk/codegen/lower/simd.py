@@ -32,10 +32,12 @@ from hwsdk.codegen.planner.selector import select
 from hwsdk.codegen.schedule import ContractionSchedule, MapSchedule
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import Ranges, evaluate, floordiv, maximum, product, substitute
+from hwsdk.graph.expr_ranges import bounds
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Intrinsic, Target
 
-ABILITIES = Abilities(max_vectors=4)
+LONGEST_SUM = 1024  # terms that one accumulator takes: the error of a sum grows with its length
+ABILITIES = Abilities(max_vectors=4, max_depth=LONGEST_SUM)
 
 
 class SimdLowering:
@@ -130,14 +132,25 @@ class SimdLowering:
         ]
         tiles: list[tuple[RegisterTile, object | None]] = []
         for version in kept:
-            (wm, wn, _), (lm, _, _) = version.tiles.worker, version.tiles.level
+            (wm, wn, _), (lm, _, lk) = version.tiles.worker, version.tiles.level
             tile = self._tile(version.schedule, lowering.dtype)
-            blocks = (substitute(x, sizes) for x in (wm, floordiv(wn, width), lm))
-            row_block, panel_block, sub_rows = (maximum(1, b) for b in blocks)
-            moved = replace(tile, row_block=row_block, panel_block=panel_block, sub_rows=sub_rows)
+            blocks = (substitute(x, sizes) for x in (wm, floordiv(wn, width), lm, lk))
+            row_block, panel_block, sub_rows, depth = (maximum(1, b) for b in blocks)
+            moved = replace(
+                tile,
+                row_block=row_block,
+                panel_block=panel_block,
+                sub_rows=sub_rows,
+                depth=None if self._whole(lk, lowering) else depth,
+            )
             tiles.append((moved, version.schedule))
         choice = select([v.cost for v in kept])
         return (substitute(choice, sizes)), tiles
+
+    def _whole(self, depth: Index, lowering: ContractionLowering) -> bool:
+        """Does one block of `depth`, a dim over k, hold the largest k that can occur?"""
+        _, most = bounds(lowering.extents[2], self.ranges)
+        return isinstance(most, int) and int(evaluate(depth, {"k": max(1, most)})) >= most
 
     def _small(self, lowering: ContractionLowering) -> bool:
         """Is B a constant of at most a quarter of the cache outside the nearest one?"""
@@ -176,6 +189,7 @@ class SimdLowering:
             row_block=max(schedule.register_tile[0], schedule.worker_tile[0]),
             panel_block=max(1, schedule.worker_tile[1] // width),
             sub_rows=max(schedule.register_tile[0], schedule.tiles[0]),
+            depth=schedule.tiles[2] if schedule.tiles[2] < schedule.shape[2] else None,
             chains=chains,
             intrinsics=self._names(schedule.intrinsic, dtype, lanes),
         )

@@ -79,8 +79,13 @@ def register_tiles(machine: Machine, problem: Contraction, abilities: Abilities)
     return np.stack([mr, nr])[:, mr * nr <= most * engine.m * engine.n]
 
 
-def k_blocks(machine: Machine, problem: Contraction) -> Vector:
+def k_blocks(machine: Machine, problem: Contraction, abilities: Abilities) -> Vector:
     """k blocks: balanced; in a convolution whole taps, or balanced parts of one tap's channels."""
+    sizes = _k_blocks(machine, problem)
+    return sizes if machine.staged else sizes[sizes <= max(sizes[0], abilities.max_depth)]
+
+
+def _k_blocks(machine: Machine, problem: Contraction) -> Vector:
     k = problem.extents[2]
     granule = machine.engine.k * (SLICE if machine.engine.k == 1 and not machine.staged else 1)
     if problem.taps == 1:
@@ -111,7 +116,7 @@ def coarse_candidates(machine: Machine, problem: Contraction, abilities: Abiliti
 
 def _pairs(machine: Machine, problem: Contraction, abilities: Abilities) -> tuple[Vector, Vector]:
     """(worker tile, register tile) pairs as columns, and the k blocks."""
-    depth = k_blocks(machine, problem)
+    depth = k_blocks(machine, problem, abilities)
     workers = worker_grid(machine, problem)
     registers = fitting_registers(machine, problem, abilities).nest.tiles.register
     pick = grid(range(workers.shape[1]), range(registers.shape[1])).astype(int)
@@ -171,7 +176,7 @@ def _staged(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit
     """All level tiles, orders and buffers that fit, thinned by what engine and copies need at least."""
     assert machine.copies is not None
     engine = machine.engine
-    depth = k_blocks(machine, problem)
+    depth = k_blocks(machine, problem, abilities)
     workers, levels = [], []
     for pm, pn in worker_grid(machine, problem).T:
         rows, columns = balanced(int(pm), engine.m), balanced(int(pn), engine.n)

@@ -128,14 +128,14 @@ def _pool(
             key = (schedule.register_tile, schedule.tiles, schedule.order, schedule.buffers)
             if schedule.intrinsic == machine.engine.intrinsic and key not in seen:
                 seen.add(key)
-                yield Version(schedule, run_tiles(machine, problem, schedule), 0)
+                yield Version(schedule, run_tiles(machine, problem, schedule, abilities), 0)
         return
     largest = problem.at(*(max(p[d] for p in points) for d in range(3)))
     fit = fitting_registers(machine, largest, abilities)
     costs = cost(fit.nest)
     for i in range(len(fit.nest)):
         schedule = schedule_of(fit, costs, i)
-        tiles = run_tiles(machine, problem, schedule)  # whatever the order
+        tiles = run_tiles(machine, problem, schedule, abilities)  # whatever the order
         for order, register_order in abilities.cache_orders:
             ordered = replace(schedule, order=order, register_order=register_order)
             yield Version(ordered, tiles, 0)

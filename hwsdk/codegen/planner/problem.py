@@ -150,7 +150,8 @@ class Contraction:
 class Abilities:
     """What the lowering can emit; the planner offers nothing else.
 
-    orders: block orders at a scratchpad; cache_orders: (block order, register order) at caches.
+    orders: block orders at a scratchpad; cache_orders: (block order, register order) at caches; max_depth: the longest
+    block of k at caches.
     """
 
     max_buffers: int = 2
@@ -159,6 +160,7 @@ class Abilities:
     split_k: bool = False
     max_vectors: int = 4
     k_chains: bool = True
+    max_depth: int = 1 << 30
 
 
 @dataclass(frozen=True)

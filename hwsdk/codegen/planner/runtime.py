@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hwsdk.codegen.planner.candidates import ROWS_OF_TILES, SLICE, TILES_PER_WORKER
 from hwsdk.codegen.planner.levels import Machine
-from hwsdk.codegen.planner.problem import Contraction
+from hwsdk.codegen.planner.problem import Abilities, Contraction
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.graph.dims import Dim, ceildiv, eq, floordiv, maximum, minimum, mod, sym
 
@@ -38,13 +38,15 @@ def even(extent: Dim, blocks: Dim, granule: int) -> Dim:
     return ceildiv(ceildiv(extent, granule), blocks) * granule
 
 
-def run_tiles(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> RunTiles:
+def run_tiles(
+    machine: Machine, problem: Contraction, schedule: ContractionSchedule, abilities: Abilities
+) -> RunTiles:
     """Tiles of `schedule` as expressions over m, n, k (and batch)."""
     if machine.staged:
         return _staged(machine, schedule)
     rows = safe_rows(machine, problem, schedule.register_tile[0])
     worker = _worker(machine, problem, schedule)
-    depth = _k_block(machine, problem, schedule)
+    depth = _k_block(machine, problem, schedule, abilities)
     return RunTiles(worker, (_m_block(machine, problem, schedule, worker[0], depth), worker[1], depth), rows)
 
 
@@ -66,12 +68,15 @@ def _outer_bytes(machine: Machine) -> int:
     return int(own[-2].bytes if len(own) > 1 else own[-1].bytes) if own else 1 << 18
 
 
-def _k_block(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Dim:
+def _k_block(
+    machine: Machine, problem: Contraction, schedule: ContractionSchedule, abilities: Abilities
+) -> Dim:
     """Balanced k blocks, no longer than lets a panel of B and a few register tiles of A lie side by side."""
     mr, nr = schedule.register_tile
     granule = machine.engine.k * (SLICE if machine.engine.k == 1 else 1)
     row = nr * problem.b_bytes + ROWS_OF_TILES * mr * problem.a_bytes
-    longest = max(granule, _outer_bytes(machine) // row // granule * granule)
+    longest = min(_outer_bytes(machine) // row, abilities.max_depth)
+    longest = max(granule, longest // granule * granule)
     if problem.taps > 1 and isinstance(problem.k, int):
         channels = problem.k // problem.taps
         taps = max(1, longest // channels)

@@ -109,7 +109,12 @@ class Tiling:
 
     @property
     def walk(self) -> tuple[Iter, ...]:
-        return (*self.outer, self.pieces, *self.inner, Iter("xs", maximum(1, ceildiv(self.x.extent, self.per_step))))
+        return (
+            *self.outer,
+            self.pieces,
+            *self.inner,
+            Iter("xs", maximum(1, ceildiv(self.x.extent, self.per_step))),
+        )
 
     @property
     def steps(self) -> Index:
