@@ -54,29 +54,16 @@ def bindings(text: str) -> dict[str, int]:
 
 def input_files(words: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
     """`--input NAME=FILE.npy` (or one `FILE.npz`) as arrays; nothing is unpickled."""
-    import numpy as np
+    from hwsdk.cli.array_files import load_arrays
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     archives = [w for w in words if "=" not in w and w.endswith(".npz")]
     for name, file in named([w for w in words if w not in archives], "--input", "NAME=FILE.npy").items():
-        arrays[name] = _load(Path(file))
+        arrays[name] = load_arrays(Path(file))
     for archive in archives:
-        loaded = _load(Path(archive))
+        loaded = load_arrays(Path(archive))
         arrays |= {name: loaded[name] for name in loaded}
-    assert all(isinstance(a, np.ndarray) for a in arrays.values())
     return arrays
-
-
-def _load(path: Path) -> Any:
-    import numpy as np
-
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (OSError, ValueError, EOFError) as trouble:
-        raise InputError(f"cannot read {path}: {trouble}") from None
-    except Exception as trouble:  # noqa: BLE001 - zipfile and zlib raise their own kinds on damaged archives
-        raise InputError(f"{path} is damaged: {trouble}") from None
 
 
 def symbols_from_shapes(

@@ -114,7 +114,13 @@ def run_model(
         [], "--input", "-i", help="NAME=FILE.npy, or one FILE.npz (repeatable)."
     ),
     random: list[str] = typer.Option([], "--random", "-r", help="NAME=1x37: a random input of that shape."),
-    save: Path = typer.Option(None, "--save", "-s", help="Write all outputs to this .npz file."),
+    save: Path = typer.Option(
+        None,
+        "--save",
+        "-s",
+        help="Write all outputs to this .npz file; dtypes that NumPy cannot name are widened "
+        "(bf16 and 8-bit floats to float32, 4-bit integers to int8 or uint8), and --input takes them back.",
+    ),
     profile: bool = typer.Option(False, "--profile", help="Print the time of each launch."),
     target: str = typer.Option(
         None, "--target", "-t", help="Target for a model, or where an artifact's port lives."
@@ -129,13 +135,15 @@ def run_model(
     """
     import numpy as np
 
+    from hwsdk.cli.array_files import save_arrays
+
     exe = executable(model, target, dims, precision)
     given = _inputs(exe, inputs, random)
     timed = exe.profile(given) if profile else None
     outputs = dict(timed.outputs) if timed is not None else exe(given)
     if save is not None:
-        _save(save, outputs)
-        say(f"wrote {save}")
+        notes = save_arrays(save, outputs)
+        say(f"wrote {save}{''.join(f' ({n})' for n in notes)}")
     launches = timed.launches if timed is not None else ()
     if json:
         about = {
@@ -159,35 +167,21 @@ def run_model(
 
 def _inputs(exe: Executable, files: list[str], random: list[str]) -> dict[str, Any]:
     """Arrays from files, random ones of given shapes, and the rest at sizes that those fix."""
+    from hwsdk.cli.array_files import restored
     from hwsdk.cli.bench import random_inputs
 
+    kinds = {s.name: s.dtype for s in exe.signature.inputs}
     signature = {s.name: s.shape for s in exe.signature.inputs}
     arrays = arguments.input_files(files)
     for name in arrays:
         if name not in signature:
             raise InputError(f"the model has no input {name!r}{nearest(name, signature)}")
+    arrays = {name: restored(array, kinds[name], name) for name, array in arrays.items()}
     words = arguments.named(random, "--random", "NAME=1x37")
     shapes: dict[str, tuple[int, ...]] = {name: a.shape for name, a in arrays.items()}
     shapes |= {name: arguments.shape(text, f"--random {name}") for name, text in words.items()}
     sizes = arguments.symbols_from_shapes(signature, shapes)
     return {**random_inputs(exe, sizes, shapes), **arrays}
-
-
-def _save(path: Path, outputs: dict[str, Any]) -> None:
-    """All or nothing: a run that is interrupted leaves no half-written file."""
-    import zipfile
-
-    import numpy as np
-
-    from hwsdk.codegen.artifact import replacing
-
-    try:  # an archive as of np.savez, whose keywords cannot be just any name
-        with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
-            for name, array in outputs.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, array, allow_pickle=False)
-    except OSError as trouble:
-        raise InputError(f"cannot write {path}: {trouble.strerror or trouble}") from None
 
 
 def _glance(array: Any) -> str:
