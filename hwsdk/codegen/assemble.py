@@ -234,14 +234,13 @@ class _Assembler:
                 low, high = constraints.ranges.get(str(d), (0, None))
                 multiple = constraints.multiples.get(str(d))
                 if low or high is not None or multiple:
-                    out.append(
-                        Check(number, axis, low=low, high=high, multiple=multiple, reason=f"range of {plain}")
-                    )
+                    why = _why_range(plain, str(d), constraints)
+                    out.append(Check(number, axis, low=low, high=high, multiple=multiple, reason=why))
         for b in bindings:
             if (b.input, b.axis) not in bound:
-                plain = b.name.replace(MARK, "")
+                why = _why_range(b.name.replace(MARK, ""), b.name, constraints)
                 out += [
-                    Check(b.input, b.axis, reason=f"range of {plain}", holds=guard)
+                    Check(b.input, b.axis, reason=why, holds=guard)
                     for guard in _limits(b.name, constraints)
                 ]
         for guard, reason in constraints.guards():
@@ -259,6 +258,12 @@ def _solved(d: Index, known: Collection[str]) -> tuple[str, int, Index] | None:
     (name,) = unknown
     factor = coefficient(d, name)
     return (name, factor, substitute(d, {name: 0})) if isinstance(factor, int) and factor else None
+
+
+def _why_range(plain: str, name: str, constraints: Constraints) -> str:
+    """What a broken range is called, and which node asked for it."""
+    why = constraints.range_reasons.get(name)
+    return f"range of {plain}" + (f": {why}".replace(MARK, "") if why else "")
 
 
 def _limits(name: str, constraints: Constraints) -> list[Index]:

@@ -41,6 +41,7 @@ def reserve(graph: Graph) -> Graph:
 def _constraints(old: Constraints, mapping: Mapping[str, Expr]) -> Constraints:
     new = Constraints()
     new.ranges = {n + MARK: r for n, r in old.ranges.items()}
+    new.range_reasons = {n + MARK: r for n, r in old.range_reasons.items()}
     new.multiples = {n + MARK: k for n, k in old.multiples.items()}
     new.likely = {n + MARK: v for n, v in old.likely.items()}
     new.solutions = {n + MARK: substitute(d, mapping) for n, d in old.solutions.items()}

@@ -231,7 +231,8 @@ def window_counts(
     dilations: Sequence[int],
     counted: Pads,
 ) -> Array:
-    """How many elements each window of a mean has, as an array that broadcasts over the windows of `x`.
+    """How many elements each window of a mean has, as an array that broadcasts over the windows of `x`; 1 for a
+    window that has none, so that the mean of nothing is 0.
 
     `counted` is how much of the padding counts.  The count is a product over the axes; an axis where every
     window is whole contributes its window size, any other a sum over windows of ones.
@@ -256,7 +257,7 @@ def window_counts(
     result = model.lift(float(whole), x.dtype)
     for factor in factors:
         result = binary("mul", result, factor)
-    return result
+    return binary("max", result, 1.0) if factors else result
 
 
 # ------------------------------------------------------------------------------------- lookup and attention

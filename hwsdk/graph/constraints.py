@@ -42,15 +42,16 @@ SIZE_LIMIT = 1 << 63  # a size is a signed word of 64 bits wherever code runs
 class Constraints:
     """Facts about the symbols of one graph.
 
-    ranges: {symbol: (low, high or None)} in order of declaration, eliminated symbols included.  multiples:
-    {symbol: k}. likely: {symbol: values}.  solutions: {eliminated symbol: its value}.  equalities: what must
-    be checked at run time, with reasons[i] saying what asked for equalities[i].  lower_bounds: [(dim,
-    reason)], dims that must not be negative and whose sign no range of a single symbol can express; checked
-    at run time too.
+    ranges: {symbol: (low, high or None)} in order of declaration, eliminated symbols included.  range_reasons:
+    {symbol: what narrowed its range last}, where that was no declaration.  multiples: {symbol: k}.  likely:
+    {symbol: values}.  solutions: {eliminated symbol: its value}.  equalities: what must be checked at run time,
+    with reasons[i] saying what asked for equalities[i].  lower_bounds: [(dim, reason)], dims that must not be
+    negative and whose sign no range of a single symbol can express; checked at run time too.
     """
 
     def __init__(self) -> None:
         self.ranges: dict[str, tuple[int, int | None]] = {}
+        self.range_reasons: dict[str, str] = {}
         self.multiples: dict[str, int] = {}
         self.likely: dict[str, tuple[int, ...]] = {}
         self.solutions: dict[str, Dim] = {}
@@ -73,6 +74,7 @@ class Constraints:
         """Take over everything that `other` knows, and forget the rest."""
         for name in (
             "ranges",
+            "range_reasons",
             "multiples",
             "likely",
             "solutions",
@@ -279,8 +281,11 @@ class Constraints:
                     self._narrow(*bound, reason)
 
     def _narrow(self, name: str, low: int | None, high: int | None, reason: str) -> None:
+        before = self.ranges.get(name, (0, None))
         try:
-            self.declare(name, self.ranges.get(name, (0, None))[0] if low is None else low, high)
+            self.declare(name, before[0] if low is None else low, high)
+            if self.ranges[name] != before:
+                self.range_reasons[name] = reason
         except GraphError as e:
             raise GraphError(f"{reason}: {e}") from None
 
@@ -331,7 +336,8 @@ class Constraints:
             what = name if name not in self.solutions else f"{name} = {dim}"
             if value < low or (high is not None and value > high):
                 allowed = f"at least {low}" if high is None else f"{low}..{high}"
-                found.append(f"{what} is {value}, but must be {allowed}")
+                why = f" ({self.range_reasons[name]})" if name in self.range_reasons else ""
+                found.append(f"{what} is {value}, but must be {allowed}{why}")
             if value % self.multiples.get(name, 1):
                 found.append(f"{what} is {value}, but must be a multiple of {self.multiples[name]}")
         for (a, b), reason in zip(self.equalities, self.reasons, strict=True):

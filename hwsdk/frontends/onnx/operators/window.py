@@ -18,6 +18,7 @@ from hwsdk.frontends.operands import binary
 from hwsdk.graph import dims as d
 from hwsdk.graph.constraints import Constraints
 from hwsdk.graph.dims import Dim
+from hwsdk.graph.ops_reduce import window_output
 
 
 def channels_last(x: Array) -> Array:
@@ -69,6 +70,25 @@ def _same(size: Dim, extent: int, stride: int, upper: bool, constraints: Constra
     return (small, total - small) if upper else (total - small, small)
 
 
+def fitting(node: Node, x: Array, window: Window) -> Window:
+    """The window, once `x` [n, c, *spatial] is known to be large enough for it.
+
+    Fewer elements than a window spans give an empty result, as the formula of the specification says; where that
+    formula gives less than 0 there is no result: ModelError, or a constraint with this reason for symbolic sizes.
+    """
+    constraints = node.model.constraints
+    for axis, (size, stride, gap, (low, high)) in enumerate(
+        zip(window.size, window.strides, window.dilations, window.pads, strict=True), 2
+    ):
+        count = constraints.simplify(window_output(x.shape[axis], size, stride, low, high, gap))
+        span = f"a window that spans {(size - 1) * gap + 1}"
+        padded = f"axis {axis}, padded by {low} and {high}"
+        if isinstance(count, int) and count < 0:
+            raise ModelError(f"{span} does not fit {x!r} along {padded}")
+        constraints.nonnegative(count, f"node {node.name}: {span} along {padded}")
+    return window
+
+
 def kernel_shape(node: Node, weight: Array) -> tuple[int, ...]:
     """The window of a weight [out, in, *window], which must agree with the attribute."""
     size = tuple(constant_int(s, "the window of a weight") for s in weight.shape[2:])
@@ -90,7 +110,7 @@ def _conv(node: Node) -> Array:
 
 
 def convolved(node: Node, x: Array, weight: Array, bias: Array | None) -> Array:
-    window = window_of(node, x.shape[2:], kernel_shape(node, weight))
+    window = fitting(node, x, window_of(node, x.shape[2:], kernel_shape(node, weight)))
     last = shaping.transpose(weight, (*range(2, weight.ndim), 1, 0))
     result = neural.conv(
         channels_last(x), last, bias, strides=window.strides, pads=window.pads, dilations=window.dilations,
