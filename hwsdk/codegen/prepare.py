@@ -1,8 +1,8 @@
 """The last graph rewrites before fusion: what code generation wants said explicitly.
 
 Design choice: these are not optimisations but normal forms, so that later rooms have fewer cases: padding of
-a convolution is a pad of its own, transposed convolution is a convolution of a dilated input, and every
-output is a value that some kernel writes.
+a convolution is a pad of its own, transposed convolution is a convolution of a dilated input, updates that meet
+add up in the accumulation dtype, and every output is a value that some kernel writes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from hwsdk.codegen.neutral import neutral
 from hwsdk.graph.dims import product
 from hwsdk.graph.graph import Graph, GraphBuilder, Node
 from hwsdk.graph.opdef import Value
+from hwsdk.graph.ops_reduce import accumulation_dtype
 
 
 def prepare(graph: Graph, explicit_windows: bool = False) -> Graph:
@@ -59,6 +60,8 @@ class _Preparer:
             return (self._explicit_pool(node, inputs[0]),)
         if node.op == "conv_transpose":
             return (self._as_convolution(node, inputs),)
+        if node.op in ("scatter_nd", "scatter_elements") and node.attrs["combiner"] in ("add", "mul"):
+            return (self._accumulating(node, inputs),)
         made = self.builder.node(node.op, inputs, name=node.name, **node.attrs)
         return made if isinstance(made, tuple) else (made,)
 
@@ -67,6 +70,19 @@ class _Preparer:
         made = self.builder.node(op, inputs, **attrs)
         assert isinstance(made, Value)
         return made
+
+    def _accumulating(self, node: Node, inputs: list[Value]) -> Value:
+        """Memory holds the running sums (or products), so it holds them in the accumulation dtype."""
+        data, index, updates = inputs
+        wide = accumulation_dtype(data.dtype)
+        if wide == data.dtype:
+            return self._one(node.op, inputs, name=node.name, **node.attrs)
+        data, updates = (
+            self._one("cast", [v], dtype=wide, name=f"{node.name}.{part}")
+            for v, part in ((data, "data"), (updates, "updates"))
+        )
+        total = self._one(node.op, [data, index, updates], name=node.name, **node.attrs)
+        return self._one("cast", [total], dtype=inputs[0].dtype, name=f"{node.name}.rounded")
 
     def _padded(self, node: Node) -> bool:
         return any(p != 0 for p in (*node.attrs["low"], *node.attrs["high"]))

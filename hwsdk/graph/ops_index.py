@@ -1,7 +1,8 @@
 """Ops that look elements up or put them in order: gather, scatter, sort, top_k.
 
 Design choice: a negative index counts from the end; an index that is still outside is clamped by gathers and
-dropped by scatters, so that no input can touch foreign memory.  Sorting is stable and NaN is greater than
+dropped by scatters, so that no input can touch foreign memory.  Updates that meet add up in the accumulation
+dtype and are rounded once.  Sorting is stable and NaN is greater than
 every number.
 """
 
@@ -16,7 +17,8 @@ from hwsdk.dtypes import dtype, from_numpy
 from hwsdk.errors import GraphError
 from hwsdk.graph.constraints import Constraints
 from hwsdk.graph.opdef import Array, Attr, Attrs, OpDef, Typed, Value, axis_of, same_dtype, table, want_kind
-from hwsdk.graph.scalar import convert, np_scalar
+from hwsdk.graph.ops_reduce import accumulation_dtype
+from hwsdk.graph.scalar import convert
 
 COMBINERS = ("none", "add", "mul", "max", "min")
 
@@ -128,9 +130,9 @@ def _combine(data: Array, places: tuple[Array, ...], updates: Array, combiner: s
         out = data.copy()
         out[places] = updates
         return out
-    narrow = dtype(name).kind == "f" and dtype(name).bits < 32
-    out = convert(data, "f32" if narrow else name).copy()
-    added = convert(updates, "f32" if narrow else name)
+    wide = accumulation_dtype(name)
+    out = convert(data, wide).copy()
+    added = convert(updates, wide)
     ufunc = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[combiner]
     ufunc.at(out, places, added)
     return convert(out, name)
@@ -144,15 +146,9 @@ def _scatter_nd(attrs: Mapping[str, Any], data: Array, index: Array, updates: Ar
     inside = np.ones(len(rows), bool)
     for column, size in zip(columns, data.shape, strict=False):
         inside &= (column >= 0) & (column < size)
-    if not depth:
-        for value in values:  # every update replaces or is combined with the whole
-            data = value.copy() if attrs["combiner"] == "none" else _whole(data, value, attrs["combiner"])
-        return data
+    if not depth:  # every update replaces or is combined with the whole
+        return np.asarray(_combine(data[None], (np.zeros(len(rows), np.int64),), values, attrs["combiner"])[0])
     return _combine(data, tuple(c[inside] for c in columns), values[inside], attrs["combiner"])
-
-
-def _whole(data: Array, value: Array, combiner: str) -> Array:
-    return np_scalar(combiner, data, value)
 
 
 def _infer_scatter_elements(attrs: Attrs, inputs: Sequence[Value], constraints: Constraints) -> Typed:
