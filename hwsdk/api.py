@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Model = str | os.PathLike[str] | bytes | Graph | object
     Dims = Mapping[str, Dim | str]
+    Schedules = Mapping[str, Mapping[str, Any]] | str | os.PathLike[str]
 
 Progress = Callable[[str, int, int], None]
 
@@ -43,6 +44,7 @@ def compile(
     *,
     precision: str | None = None,
     dims: Dims | None = None,
+    schedules: Schedules | None = None,
     cache: bool = True,
     progress: Progress = _silent,
 ) -> Executable:
@@ -52,12 +54,16 @@ def compile(
     target: a target, or what `load_target` takes.
     precision: dtype of matrix products; None: the target's default, else the model's own.
     dims: what is known about symbolic dims: `{"seq": "1..512", "batch": 4}`.
+    schedules: decisions that replace the planner's, `{"k0_contraction": {"register_tile": [4, 16]}}` as
+    `hwsdk explain` prints them, or the path of a YAML or JSON file of them.
     cache: reuse compiled code from the cache on disk, and add to it.
     progress: called with (stage, done, total) now and then.
     """
     from hwsdk.ral_port.executable import Executable
 
-    made = compile_stages(model, target, precision=precision, dims=dims, cache=cache, progress=progress)
+    made = compile_stages(
+        model, target, precision=precision, dims=dims, schedules=schedules, cache=cache, progress=progress
+    )
     bundle = bundle_of(made, cache=cache, progress=progress)
     return Executable(bundle, folder=Path(made.target.file).parent, compiles=1)
 
@@ -126,20 +132,23 @@ def compile_stages(
     *,
     precision: str | None = None,
     dims: Dims | None = None,
+    schedules: Schedules | None = None,
     cache: bool = True,
     progress: Progress = _silent,
 ) -> Compilation:
     """Everything up to the text of the kernels, with what was decided on the way."""
     from hwsdk.codegen.driver import Options, compile_graph
+    from hwsdk.codegen.overrides import read_overrides
     from hwsdk.intrinsics import load_target
     from hwsdk.target_desc import Target as Described
 
     chosen = target if isinstance(target, Described) else load_target(target)
     if chosen.abstract:
         raise TargetError(f"target {chosen.name} is abstract: it is only for others to extend")
+    changes = read_overrides(Path(schedules)) if isinstance(schedules, str | os.PathLike) else schedules
     progress("import", 0, 1)
     graph = load_graph(model, dims)
-    return compile_graph(graph, chosen, Options(precision=precision, cache=cache), progress)
+    return compile_graph(graph, chosen, Options(precision, changes, cache), progress)
 
 
 def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _silent) -> Bundle:

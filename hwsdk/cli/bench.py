@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwsdk.cli import arguments
+from hwsdk.cli.options import JSON, SCHEDULES
 from hwsdk.cli.terminal import command, out, out_json, progress, table
 from hwsdk.errors import InputError, nearest
 
@@ -38,7 +39,8 @@ def bench(
     repeats: int = typer.Option(30, "--repeats", min=1, help="Timed calls per shape."),
     peers: str = typer.Option("", "--peers", help="Runtimes to compare with, separated by commas: ort."),
     onnx: Path = typer.Option(None, "--onnx", help="The ONNX file for the peers, when MODEL is an artifact."),
-    json: bool = typer.Option(False, "--json", help="Print JSON."),
+    schedules: Path = SCHEDULES,
+    json: bool = JSON,
 ) -> None:
     """Time a model at several shapes.
 
@@ -50,7 +52,7 @@ def bench(
 
     if threads:
         hwsdk.set_num_threads(threads)
-    exe = executable(model, target)
+    exe = executable(model, target, schedules=schedules)
     runners: dict[str, Runner] = {"hwsdk": lambda inputs: exe(inputs)}
     for name in filter(None, (p.strip() for p in peers.split(","))):
         runners[name] = _peer(name, onnx or model, num_threads())

@@ -13,30 +13,35 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwsdk.cli import arguments
+from hwsdk.cli.options import DIMS, JSON, PRECISION, SCHEDULES
 from hwsdk.cli.terminal import command, compiling, human_bytes, out, out_json, say, table
 from hwsdk.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from hwsdk.ral_port.executable import Executable
 
-JSON = typer.Option(False, "--json", help="Print JSON.")
-DIMS = typer.Option([], "--dim", help="What a dim may be: NAME=1..512, NAME=64 (repeatable).")
-PRECISION = typer.Option(None, "--precision", help="Dtype of matrix products: f32, bf16, ...")
-
 
 def executable(
-    path: Path, target: str | None, dims: list[str] | None = None, precision: str | None = None
+    path: Path,
+    target: str | None,
+    dims: list[str] | None = None,
+    precision: str | None = None,
+    schedules: Path | None = None,
 ) -> Executable:
     """An artifact loaded, or a model compiled."""
     import hwsdk
     from hwsdk.cli.detection import target_or_host
 
     if path.suffix == ".hwx":
+        if schedules is not None:
+            raise InputError(f"--schedules: {path} is compiled already; give the model")
         return hwsdk.load(path, folder=None if target is None else _folder(target))
     chosen = target_or_host(target)
     known = arguments.dim_options(dims or [])
     with compiling(f"compile {path.name}") as follow:
-        return hwsdk.compile(path, chosen, precision=precision, dims=known, progress=follow)
+        return hwsdk.compile(
+            path, chosen, precision=precision, dims=known, schedules=schedules, progress=follow
+        )
 
 
 def _folder(target: str) -> Path:
@@ -55,6 +60,7 @@ def compile_model(
     output: Path = typer.Option(None, "--output", "-o", help="Artifact to write (default: MODEL.hwx)."),
     dims: list[str] = DIMS,
     precision: str = PRECISION,
+    schedules: Path = SCHEDULES,
     cache: bool = typer.Option(True, help="Use the cache of compiled code."),
     json: bool = JSON,
 ) -> None:
@@ -72,7 +78,8 @@ def compile_model(
     written = []
     for chosen in targets:
         path = base if len(targets) == 1 else base.with_name(f"{base.stem}.{chosen.name}{base.suffix}")
-        written.append(_compile_one(model, chosen, path, arguments.dim_options(dims), precision, cache))
+        options = {"dims": arguments.dim_options(dims), "precision": precision, "schedules": schedules}
+        written.append(_compile_one(model, chosen, path, cache, options))
     if json:
         out_json(written)
         return
@@ -84,7 +91,7 @@ def compile_model(
 
 
 def _compile_one(
-    model: Path, target: Any, path: Path, dims: dict[str, str], precision: str | None, cache: bool
+    model: Path, target: Any, path: Path, cache: bool, options: dict[str, Any]
 ) -> dict[str, Any]:
     import time
 
@@ -93,7 +100,7 @@ def _compile_one(
 
     start = time.perf_counter()
     with compiling(f"compile {model.name}") as follow:
-        made = api.compile_stages(model, target, precision=precision, dims=dims, cache=cache, progress=follow)
+        made = api.compile_stages(model, target, cache=cache, progress=follow, **options)
         bundle = api.bundle_of(made, cache=cache, progress=follow)
     seconds = time.perf_counter() - start
     artifact.save(bundle, path)
@@ -127,6 +134,7 @@ def run_model(
     ),
     dims: list[str] = DIMS,
     precision: str = PRECISION,
+    schedules: Path = SCHEDULES,
     json: bool = JSON,
 ) -> None:
     """Run one inference.  Inputs that are not given are random, with size 1 where nothing fixes a dim.
@@ -137,7 +145,7 @@ def run_model(
 
     from hwsdk.cli.array_files import save_arrays
 
-    exe = executable(model, target, dims, precision)
+    exe = executable(model, target, dims, precision, schedules)
     given = _inputs(exe, inputs, random)
     timed = exe.profile(given) if profile else None
     outputs = dict(timed.outputs) if timed is not None else exe(given)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwsdk.cli import arguments
+from hwsdk.cli.options import DIMS, JSON, PRECISION, SCHEDULES
 from hwsdk.cli.refusals import refusals
 from hwsdk.cli.terminal import command, compiling, out, out_json
 from hwsdk.errors import InputError, nearest
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
 
 MODEL = typer.Argument(..., help="A model: ONNX, or the text of a graph (.graph).")
 TARGET = typer.Option(None, "--target", "-t", help="Target: name, family or path (default: this machine's).")
-DIMS = typer.Option([], "--dim", help="What a dim may be: NAME=1..512, NAME=64 (repeatable).")
-PRECISION = typer.Option(None, "--precision", help="Dtype of matrix products: f32, bf16, ...")
 KERNEL = typer.Option("", "--kernel", help="Only kernels whose name contains this.")
-JSON = typer.Option(False, "--json", help="Print JSON.")
 
 
-def compilation(model: Path, target: str | None, dims: list[str], precision: str | None) -> Compilation:
+def compilation(
+    model: Path, target: str | None, dims: list[str], precision: str | None, schedules: Path | None = None
+) -> Compilation:
     """All stages of compiling a model, with a progress bar."""
     from hwsdk.api import compile_stages
     from hwsdk.cli.detection import target_or_host
@@ -37,7 +37,9 @@ def compilation(model: Path, target: str | None, dims: list[str], precision: str
     chosen = target_or_host(target)
     known = arguments.dim_options(dims)
     with compiling(f"compile for {chosen.name}") as follow:
-        return compile_stages(model, chosen, precision=precision, dims=known, progress=follow)
+        return compile_stages(
+            model, chosen, precision=precision, dims=known, schedules=schedules, progress=follow
+        )
 
 
 @command
@@ -47,6 +49,7 @@ def explain(
     kernel: str = KERNEL,
     dims: list[str] = DIMS,
     precision: str = PRECISION,
+    schedules: Path = SCHEDULES,
     json: bool = JSON,
 ) -> None:
     """Say what was decided for each kernel: fusion, tiles, intrinsic, versions, and the field of the
@@ -54,7 +57,7 @@ def explain(
 
     Example: hwsdk explain model.onnx -t ./mychip.yaml --kernel matmul
     """
-    made = compilation(model, target, dims, precision)
+    made = compilation(model, target, dims, precision, schedules)
     entries = [e for e in _entries(made) if kernel in e["kernel"]]
     if kernel and not entries:
         raise InputError(f"no kernel {kernel!r}{nearest(kernel, [e['kernel'] for e in _entries(made)])}")
@@ -71,6 +74,8 @@ def explain(
 
 def _entries(made: Compilation) -> list[dict[str, Any]]:
     """One record per launch, in order."""
+    from hwsdk.codegen.overrides import decided
+
     regions = {name: region for region in made.partition.regions for name in region.nodes}
     launches = {launch.kernel: launch for launch in made.assembled.program.launches}
     refused = {k.sources: refusals(k, made.target) for k in made.kernels}
@@ -91,6 +96,7 @@ def _entries(made: Compilation) -> list[dict[str, Any]]:
                     {"decision": r.decision, "value": r.value, "fields": list(r.fields), "source": r.source}
                     for r in why
                 ],
+                "override": {item.kernel: decided(item)} if item.decisions else {},
                 "grid": str(launch.versions[0].grid if launch else item.grid),
                 "work_cycles": str(launch.work if launch else item.work),
                 "refused": {}
@@ -121,6 +127,9 @@ def _print_entry(entry: Mapping[str, Any]) -> None:
     for reason in entry["decisions"]:
         source = f" [{reason['source']}]" if reason["source"] else ""
         out(f"    {reason['decision']} = {reason['value']} <- {', '.join(reason['fields'])}{source}")
+    for name, decisions in entry["override"].items():
+        values = ", ".join(f"{k}: {v}" for k, v in decisions.items())
+        out(f"  to change it (--schedules FILE): {name}: {{{values}}}")
     for name, why in entry["refused"].items():
         out(f"  not by {name}: {why}")
     out(f"  grid: {entry['grid']}; work: {entry['work_cycles']} cycles")
@@ -143,6 +152,7 @@ def dump(
     kernel: str = KERNEL,
     dims: list[str] = DIMS,
     precision: str = PRECISION,
+    schedules: Path = SCHEDULES,
 ) -> None:
     """Print an IR of a model.
 
@@ -153,7 +163,7 @@ def dump(
     if stage in ("imported", "graph") and (after or stage == "imported"):
         out(_early_graph(model, dims, after))
         return
-    made = compilation(model, target, dims, precision)
+    made = compilation(model, target, dims, precision, schedules)
     text = "\n\n".join(STAGES[stage](made, kernel))
     if not text:
         raise InputError(f"nothing to print: no kernel contains {kernel!r} at stage {stage}")

@@ -13,6 +13,7 @@ import typer
 
 from hwsdk.cli import arguments
 from hwsdk.cli.bench import random_inputs
+from hwsdk.cli.options import DIMS, JSON, PRECISION, SCHEDULES
 from hwsdk.cli.terminal import command, human_bytes, out, out_json, progress, table
 from hwsdk.errors import SimulationError
 
@@ -22,10 +23,11 @@ def sim(
     model: Path = typer.Argument(..., help="A model: ONNX, or the text of a graph (.graph)."),
     target: str = typer.Option(..., "--target", "-t", help="Target: name, family or path."),
     shapes: str = typer.Option("", "--shapes", help='Sizes of the symbolic dims: "batch=1,seq=16".'),
-    dims: list[str] = typer.Option([], "--dim", help="What a dim may be: NAME=1..512, NAME=64 (repeatable)."),
-    precision: str = typer.Option(None, "--precision", help="Dtype of matrix products: f32, bf16, ..."),
+    dims: list[str] = DIMS,
+    precision: str = PRECISION,
+    schedules: Path = SCHEDULES,
     per_kernel: bool = typer.Option(False, "--per-kernel", help="Also one line per launch."),
-    json: bool = typer.Option(False, "--json", help="Print JSON."),
+    json: bool = JSON,
 ) -> None:
     """Run a model on the simulated chip: right values, places never over capacity, no races; and predict its
     time.
@@ -36,7 +38,7 @@ def sim(
     from hwsdk.cli.explaining import compilation
     from hwsdk.graph.interpret import interpret
 
-    made = compilation(model, target, dims, precision)
+    made = compilation(model, target, dims, precision, schedules)
     machine = Simulation(made)
     inputs = random_inputs(machine, arguments.bindings(shapes))
     with progress(f"simulate {made.target.name}"):

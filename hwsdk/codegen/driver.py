@@ -19,6 +19,7 @@ from hwsdk.codegen.lower.lowered import Lowered
 from hwsdk.codegen.lower.simd import SimdLowering
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.lowering import StagedLowering
+from hwsdk.codegen.overrides import Changes, Overrides
 from hwsdk.codegen.prepare import prepare
 from hwsdk.codegen.reserve import reserve, restore
 from hwsdk.dtypes import dtype
@@ -30,9 +31,12 @@ from hwsdk.target_desc.model import Target
 
 @dataclass(frozen=True)
 class Options:
-    """precision: dtype of contractions (None: the target's default, else the model's)."""
+    """precision: dtype of contractions (None: the target's default, else the model's).  schedules: decisions that
+    replace the planner's, by kernel.
+    """
 
     precision: str | None = None
+    schedules: Changes | None = None
     cache: bool = True
 
 
@@ -129,20 +133,21 @@ def lower_kernels(
 ) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
     """Kernels to LoopIR, and the buffers that lowering put between them."""
     ranges = index_ranges(graph)
+    overrides = Overrides(options.schedules)
     lowering: SimdLowering | StagedLowering
     match target.codegen.model:
         case "simd":
-            lowering = SimdLowering(target, graph, ranges)
+            lowering = SimdLowering(target, graph, ranges, overrides)
         case "sequential":
-            lowering = StagedLowering(
-                target, graph, ranges, options.precision or target.codegen.default_precision
-            )
+            precision = options.precision or target.codegen.default_precision
+            lowering = StagedLowering(target, graph, ranges, precision, overrides)
         case model:
             raise PlanError(f"target {target.name}: codegen.model {model} has no lowering yet")
     out: list[Lowered] = []
     for number, kernel in enumerate(kernels):
         progress("lower", number, len(kernels))
         out += lowering.lower(kernel)
+    overrides.check_kernels(out)
     return tuple(out), tuple(lowering.extra)
 
 

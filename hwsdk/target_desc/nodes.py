@@ -75,12 +75,12 @@ class Seq(list[Any]):
         self.items_at.append(place)
 
 
-def read(path: Path) -> Map:
-    """The mapping in one YAML file; DescriptionError with the line if it is not one."""
-    return parse(_text(path), str(path))
+def read(path: Path, what: str = "a target description") -> Map:
+    """The mapping in one YAML file; DescriptionError with the line if it is not one.  `what`: what it is called."""
+    return parse(_text(path), str(path), what)
 
 
-def parse(text: str, file: str) -> Map:
+def parse(text: str, file: str, what: str = "a target description") -> Map:
     """Like `read`, for text that came from `file`."""
     builder = _Builder(file)
     try:
@@ -93,7 +93,7 @@ def parse(text: str, file: str) -> Map:
         reason = getattr(error, "reason", None) or str(error).splitlines()[0]
         raise DescriptionError([Problem(file, 1, f"not YAML: {reason}")]) from None
     if not isinstance(builder.root, Map):
-        raise DescriptionError([Problem(file, 1, "a target description is a mapping")])
+        raise DescriptionError([Problem(file, 1, f"{what} is a mapping")])
     return builder.root
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -227,3 +228,31 @@ def test_demo(hwsdk: Invoke) -> None:
     data = json.loads(done.out)
     assert data["compiles"] == 1
     assert data["worst_error"] < data["allowed_error"]
+
+
+def test_a_schedule_is_copied_from_explain_changed_and_compiled(
+    hwsdk: Invoke, graph_file: Path, tmp_path: Path
+) -> None:
+    printed = hwsdk("explain", graph_file).out
+    line = next(x for x in printed.splitlines() if "--schedules FILE" in x)
+    text = line.split("FILE): ")[1]
+    assert "register_tile: [2, 8]" not in text
+    changed = re.sub(r"register_tile: \[\d+, \d+\]", "register_tile: [2, 8]", text)
+    (tmp_path / "s.yaml").write_text(changed + "\n")
+    with_file = ("--schedules", tmp_path / "s.yaml")
+    assert "register_tile = [2, 8] <- override" in hwsdk("explain", graph_file, *with_file).out
+    x = np.random.default_rng(2).standard_normal((13, 6)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    for words in (
+        ("compile", graph_file, "-o", tmp_path / "m.hwx"),
+        ("run", graph_file, "-i", f"x={tmp_path / 'x.npy'}"),
+    ):
+        assert hwsdk(*words, *with_file).code == 0
+    assert (
+        hwsdk("run", tmp_path / "m.hwx", "-i", f"x={tmp_path / 'x.npy'}", "-s", tmp_path / "o.npz").code == 0
+    )
+    np.testing.assert_allclose(np.load(tmp_path / "o.npz")["y"], want(graph_file, x), rtol=1e-5, atol=1e-5)
+    (tmp_path / "s.yaml").write_text(text.replace("register_tile", "register_tiles"))
+    done = hwsdk("compile", graph_file, *with_file)
+    assert (done.code, len(done.err.strip().splitlines())) == (4, 1), done
+    assert "s.yaml:1: schedule of k0_contraction: 'register_tiles' is no decision" in done.err

@@ -65,6 +65,8 @@ from hwsdk.graph.dims import (
     sym,
 )
 
+DECISIONS = ("register_tile", "tiles", "worker_tile")  # what is read of a schedule
+
 
 class ContractionLowering:
     """Lowers one contraction kernel for one register tile."""
@@ -152,7 +154,10 @@ class ContractionLowering:
         body, grid = self._tasks()
         work = floordiv(product(i.extent for i in self.flat.block.iters), self.tile.lanes)
         loop, args = self._kernel(name, body, layouts, own)
-        return Lowered(loop, args, grid, work, packings, schedule, self.kernel.sources)
+        return Lowered(
+            loop, args, grid, work, packings, schedule, self.kernel.sources,
+            decisions=DECISIONS, version_of=self.kernel.name,
+        )  # fmt: skip
 
     # ---------------------------------------------------------------------------------------------- iters
     def _merged(self, flat: FlatBlock, parts: Operands) -> tuple[FlatBlock, Operands]:

@@ -68,7 +68,7 @@ class Packing:
 class Lowered:
     """One kernel in LoopIR.  args: graph values in the order of loop.params.  grid: launch size over the
     model's dims. work: estimated cycles of the whole launch.  packed: what to do with an arg before it may
-    be bound.
+    be bound.  decisions: the fields of the schedule that this lowering reads, which may be changed by hand.
     """
 
     loop: LoopKernel
@@ -80,6 +80,13 @@ class Lowered:
     sources: tuple[str, ...] = ()
     guard: Index | None = None  # non-zero where this version may run; None: always
     fallback: Lowered | None = None  # the version to take otherwise
+    decisions: tuple[str, ...] = ()
+    version_of: str = ""  # the kernel that this is a version of, if it has several
+
+    @property
+    def kernel(self) -> str:
+        """The name by which people speak of it, all versions together."""
+        return self.version_of or self.loop.name
 
 
 def versions(item: Lowered) -> Iterator[Lowered]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel
 from hwsdk.codegen.loop_ir import Body, For, Index, Stmt, Store
@@ -33,25 +34,23 @@ from hwsdk.codegen.schedule import MapSchedule
 from hwsdk.graph.dims import Ranges, ceildiv, coefficient, minimum, product, sym
 
 ELEMENTS_PER_TASK = 8192
+DECISIONS = ("elements_per_task",)  # what is read of a schedule
 
 
 Plan = Callable[[Kernel, Block], MapSchedule]
+Planned = dict[str, Any]
 
 
 def lower_map(
     kernel: Kernel, machine: Machine, ranges: Ranges, level: str, plan: Plan | None = None
 ) -> list[Lowered]:
     """One launch per block (a concatenation has several)."""
+    named = [
+        replace(kernel, name=f"{kernel.name}_{i}" if i else kernel.name) for i in range(len(kernel.blocks))
+    ]
     return [
-        _lower(
-            replace(kernel, name=f"{kernel.name}_{i}" if i else kernel.name),
-            b,
-            machine,
-            ranges,
-            level,
-            None if plan is None else plan(kernel, b),
-        )
-        for i, b in enumerate(kernel.blocks)
+        _lower(one, b, machine, ranges, level, None if plan is None else plan(one, b))
+        for one, b in zip(named, kernel.blocks, strict=True)
     ]
 
 
@@ -59,6 +58,7 @@ def _lower(
     kernel: Kernel, block: Block, machine: Machine, ranges: Ranges, level: str, schedule: MapSchedule | None
 ) -> Lowered:
     per_task = ELEMENTS_PER_TASK if schedule is None else schedule.elements_per_task
+    planned: Planned = {} if schedule is None else {"schedule": schedule, "decisions": DECISIONS}
     used = {
         v.buffer
         for v in subvalues(*(x.value for x in block.lets), block.value, block.where)
@@ -89,7 +89,7 @@ def _lower(
         )
         grid = ceildiv(vector.extent, chunk)
         body = (For(task, grid, tuple(inner), "parallel", level),)
-        return finish_kernel(kernel, namer, machine, body, grid, total, schedule=schedule)
+        return finish_kernel(kernel, namer, machine, body, grid, total, **planned)
     rows = [i for i in iters if i is not vector]
     tasks = Tasks(tuple(rows), rows_per_task(vector.extent, per_task))
     done: set[str] = set()
@@ -98,7 +98,7 @@ def _lower(
         vector.extent, lanes, namer, lambda i, _: _element(flat, out, {vector.name: i}, set(done))
     )
     body = tasks.loop(level, namer, (*head, *inner))
-    return finish_kernel(kernel, namer, machine, body, tasks.grid, total, schedule=schedule)
+    return finish_kernel(kernel, namer, machine, body, tasks.grid, total, **planned)
 
 
 def contiguous_iter(iters: list[Iter], offset: Index) -> Iter | None:

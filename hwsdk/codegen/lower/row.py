@@ -50,6 +50,7 @@ from hwsdk.graph.dims import Ranges, floordiv, mod, product, substitute, sym
 
 ELEMENTS_PER_TASK = 4096
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+DECISIONS = ("accumulators", "rows_per_task")  # what is read of a schedule
 CHAINS = 4  # independent partial results: hides the latency of the combining operation
 
 
@@ -86,8 +87,9 @@ class RowLowering:
         work = tasks.rows * cost * (2 + len(self.kernel.blocks))
         loop = tasks.loop(self.level, self.namer, tuple(body))
         return finish_kernel(
-            self.kernel, self.namer, self.machine, loop, tasks.grid, work, schedule=self.schedule
-        )
+            self.kernel, self.namer, self.machine, loop, tasks.grid, work,
+            schedule=self.schedule, decisions=() if self.schedule is None else DECISIONS,
+        )  # fmt: skip
 
     def _rows(self, schedule: RowSchedule) -> Index:
         """As many rows as make a task of the planned size, whatever the length of a row turns out to be."""

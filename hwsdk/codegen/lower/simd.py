@@ -8,20 +8,21 @@ from dataclasses import replace
 
 from hwsdk.codegen.blocks import Block, Kernel, Tensor
 from hwsdk.codegen.loop_ir import Index
+from hwsdk.codegen.lower import contraction, row, window
+from hwsdk.codegen.lower import map as map_
 from hwsdk.codegen.lower.attention import AttentionLowering
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.library import lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
-from hwsdk.codegen.lower.map import lower_map
 from hwsdk.codegen.lower.microkernel import Names, RegisterTile
 from hwsdk.codegen.lower.problems import map_problem, row_problem, window_problem
-from hwsdk.codegen.lower.row import lower_row
-from hwsdk.codegen.lower.window import lower_window
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.codegen.planner import (
     Abilities,
     Contraction,
     Family,
+    check,
     family,
     plan,
     plan_map,
@@ -31,6 +32,7 @@ from hwsdk.codegen.planner import (
 from hwsdk.codegen.planner.selector import select
 from hwsdk.codegen.schedule import ContractionSchedule, MapSchedule
 from hwsdk.dtypes import DTYPES
+from hwsdk.errors import PlanError
 from hwsdk.graph.dims import Ranges, evaluate, floordiv, maximum, product, substitute
 from hwsdk.graph.expr_ranges import bounds
 from hwsdk.graph.graph import Graph
@@ -43,8 +45,8 @@ ABILITIES = Abilities(max_vectors=4, max_depth=LONGEST_SUM)
 class SimdLowering:
     """`extra` collects the buffers between kernels that are no graph values (operands packed at run time)."""
 
-    def __init__(self, target: Target, graph: Graph, ranges: Ranges) -> None:
-        self.target, self.graph, self.ranges = target, graph, ranges
+    def __init__(self, target: Target, graph: Graph, ranges: Ranges, overrides: Overrides) -> None:
+        self.target, self.graph, self.ranges, self.overrides = target, graph, ranges, overrides
         self.machine = Machine.of(target)
         self.level = target.levels[-1].name
         self.constants = frozenset(graph.constants)
@@ -57,19 +59,22 @@ class SimdLowering:
             case "attention":
                 return self._attention(kernel)
             case "map":
-                return lower_map(kernel, self.machine, self.ranges, self.level, self._map)
+                return map_.lower_map(kernel, self.machine, self.ranges, self.level, self._map)
             case "row":
-                schedule = plan_rows(self.target, row_problem(kernel, self.ranges))
-                return lower_row(kernel, self.machine, self.ranges, self.level, schedule)
+                rows = plan_rows(self.target, row_problem(kernel, self.ranges))
+                rows = self.overrides.apply(kernel.name, rows, row.DECISIONS)
+                return row.lower_row(kernel, self.machine, self.ranges, self.level, rows)
             case "library":
                 return lower_library(kernel, self.graph, self.machine, self.ranges, self.level)
             case "contraction" if ContractionLowering.accepts(kernel, self.ranges):
                 return self._contraction(kernel)
-        window = plan_window(self.target, window_problem(kernel, self.ranges))
-        return lower_window(kernel, self.machine, self.ranges, self.level, window)
+        schedule = plan_window(self.target, window_problem(kernel, self.ranges))
+        schedule = self.overrides.apply(kernel.name, schedule, window.DECISIONS)
+        return window.lower_window(kernel, self.machine, self.ranges, self.level, schedule)
 
     def _map(self, kernel: Kernel, block: Block) -> MapSchedule:
-        return plan_map(self.target, map_problem(kernel, block, self.ranges))
+        schedule = plan_map(self.target, map_problem(kernel, block, self.ranges))
+        return self.overrides.apply(kernel.name, schedule, map_.DECISIONS)
 
     def _attention(self, kernel: Kernel) -> list[Lowered]:
         """One streaming kernel, or its parts one after the other where they do not fit together."""
@@ -103,6 +108,8 @@ class SimdLowering:
     def _contraction(self, kernel: Kernel) -> list[Lowered]:
         lowering = ContractionLowering(kernel, self.machine, self.ranges, self.level, self.constants)
         choice, tiles = self._tiles(lowering)
+        if kernel.name in self.overrides:
+            choice, tiles = 0, [self._changed(lowering, tiles[0][1])]
         out = lowering.lower_versions(tiles, choice)
         if len(out) > 1:
             self.extra.append(lowering.packed_tensor)
@@ -146,6 +153,21 @@ class SimdLowering:
             tiles.append((moved, version.schedule))
         choice = select([v.cost for v in kept])
         return (substitute(choice, sizes)), tiles
+
+    def _changed(
+        self, lowering: ContractionLowering, schedule: object | None
+    ) -> tuple[RegisterTile, object | None]:
+        """One version for all sizes: the schedule that someone asked for."""
+        assert isinstance(schedule, ContractionSchedule)
+        name = lowering.kernel.name
+        schedule = self.overrides.apply(name, schedule, contraction.DECISIONS)
+        try:
+            check(self.target, self._problem(lowering), schedule, ABILITIES)
+        except PlanError as error:
+            self.overrides.refuse(name, str(error))
+        tile = self._tile(schedule, lowering.dtype)
+        depth = None if self._whole(schedule.tiles[2], lowering) else schedule.tiles[2]
+        return replace(tile, depth=depth), schedule
 
     def _whole(self, depth: Index, lowering: ContractionLowering) -> bool:
         """Does one block of `depth`, a dim over k, hold the largest k that can occur?"""

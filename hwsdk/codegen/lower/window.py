@@ -35,6 +35,7 @@ from hwsdk.codegen.schedule import WindowSchedule
 from hwsdk.graph.dims import Ranges, product
 
 OPERATIONS_PER_TASK = 16384
+DECISIONS = ("pixels",)  # what is read of a schedule, where outputs along a row share their taps
 
 
 def lower_window(
@@ -64,9 +65,11 @@ def lower_window(
     width: Index = 1 if vector is None else vector.extent
     strip = None if vector is None or lanes == 1 else _strip_iter(flat, rows, vector, reduce)
     inner: Sequence[Stmt]
+    decisions: tuple[str, ...] = ()
     if strip is not None and vector is not None and not done:
         rows.remove(strip)
         size = 2 if schedule is None else max(2, schedule.pixels)
+        decisions = () if schedule is None else DECISIONS
         plain = lambda here, lane: _reduction(here, accumulator, lane, reduce, set())  # noqa: E731
         place = machine.registers.name
         inner = StripLowering(flat, strip, vector, reduce, size, lanes, place, namer, plain).row()
@@ -76,7 +79,16 @@ def lower_window(
     tasks = Tasks(tuple(rows), rows_per_task(width * depth, OPERATIONS_PER_TASK))
     body = tasks.loop(level, namer, (*head, *inner))
     return [
-        finish_kernel(kernel, namer, machine, body, tasks.grid, tasks.rows * width * depth, schedule=schedule)
+        finish_kernel(
+            kernel,
+            namer,
+            machine,
+            body,
+            tasks.grid,
+            tasks.rows * width * depth,
+            schedule=schedule,
+            decisions=decisions,
+        )
     ]
 
 

@@ -49,6 +49,8 @@ from hwsdk.graph.dims import (
     sym,
 )
 
+DECISIONS = ("tiles", "order")  # what is read of a schedule
+
 
 class StagedContraction(Finishing):
     """One contraction for one matrix intrinsic and one schedule."""
@@ -69,17 +71,26 @@ class StagedContraction(Finishing):
         staging.add("ct", self.kernel.outputs[0].dtype, (tm, tn), halves=1)
         self.staging = staging
         self._finish_streams()
+        return not self.overflow()
+
+    def overflow(self) -> str:
+        """What the prepared schedule stages beyond the room for it, in words; empty if all fits."""
         store = self.chip.target.memory(self.op.places[2])
-        held = tm * tn * DTYPES[self.op.dtypes[2]].size_bytes
-        room = self.chip.scratch.usable_bytes or 0
-        return isinstance(staging.bytes, int) and staging.bytes <= room and held <= (store.usable_bytes or 0)
+        held = self.tiles[0] * self.tiles[1] * DTYPES[self.op.dtypes[2]].size_bytes
+        for size, place in ((self.staging.bytes, self.chip.scratch), (held, store)):
+            if not isinstance(size, int) or size > (place.usable_bytes or 0):
+                return f"{size} bytes of {place.name}, of which {place.usable_bytes} are usable"
+        return ""
 
     def holds(self, kernel: LoopKernel) -> bool:
         """Does everything that the kernel keeps where vectors work fit there?"""
-        place = self.chip.vectors
-        kept = [s.buffer for s in walk(kernel.body) if isinstance(s, Alloc) and s.buffer.place == place.name]
-        size = sum(int(str(product(b.shape))) * DTYPES[b.dtype].size_bytes for b in kept)
-        return size <= (place.usable_bytes or 0)
+        return self.kept(kernel) <= (self.chip.vectors.usable_bytes or 0)
+
+    def kept(self, kernel: LoopKernel) -> int:
+        """Bytes that the kernel keeps where vectors work."""
+        place = self.chip.vectors.name
+        kept = [s.buffer for s in walk(kernel.body) if isinstance(s, Alloc) and s.buffer.place == place]
+        return sum(int(str(product(b.shape))) * DTYPES[b.dtype].size_bytes for b in kept)
 
     def _b_moves(self) -> bool:
         """Is there a B for every outer iter?"""
@@ -236,4 +247,6 @@ class StagedContraction(Finishing):
                 names.append(name)
         loop = LoopKernel(self.kernel.name, tuple(params), (), body, self.namer.outputs)
         loop = replace(loop, dims=dims_of(loop))
-        return Lowered(loop, tuple(names), grid, 0, packings, self.schedule, self.kernel.sources)
+        return Lowered(
+            loop, tuple(names), grid, 0, packings, self.schedule, self.kernel.sources, decisions=DECISIONS
+        )

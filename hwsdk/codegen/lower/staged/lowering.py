@@ -27,8 +27,10 @@ from hwsdk.codegen.lower.staged.rows import RowsLowering
 from hwsdk.codegen.lower.staged.tiles import SHORT
 from hwsdk.codegen.lower.staged.windows import WindowLowering
 from hwsdk.codegen.lower.window import lower_window
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.codegen.planner import Abilities, Contraction, Range, plan_top
 from hwsdk.codegen.rewrite import Rewriter, loads
+from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.errors import PlanError
 from hwsdk.graph.dims import Ranges, free_symbols, product, sym
 from hwsdk.graph.graph import Graph
@@ -40,8 +42,10 @@ PIXELS = 512  # assumed size of an extent that is a product of dims
 class StagedLowering:
     """`extra`: buffers between kernels that are no graph values.  `refused`: kernel -> why it is scalar code."""
 
-    def __init__(self, target: Target, graph: Graph, ranges: Ranges, precision: str | None) -> None:
-        self.target, self.graph, self.ranges = target, graph, ranges
+    def __init__(
+        self, target: Target, graph: Graph, ranges: Ranges, precision: str | None, overrides: Overrides
+    ) -> None:
+        self.target, self.graph, self.ranges, self.overrides = target, graph, ranges, overrides
         self.precision = precision
         self.chip = Chip.of(target)
         self.level = target.levels[-1].name
@@ -141,6 +145,8 @@ class StagedLowering:
         main = next((m for m in fit if lowering.holds(m.loop)), None)
         if main is None:
             raise PlanError(f"kernel {kernel.name}: no tile that {self.chip.scratch.name} holds was found")
+        if kernel.name in self.overrides:
+            main = self._changed(lowering, main)
         out: list[Lowered] = []
         shared: dict[str, str] = {}
         for pack, tensor in lowering.packed:
@@ -150,6 +156,29 @@ class StagedLowering:
                 self.extra.append(tensor)
                 out += self._maps(pack)
         return [*out, replace(main, args=tuple(shared.get(a, a) for a in main.args))]
+
+    def _changed(self, lowering: StagedContraction, main: Lowered) -> Lowered:
+        """The same kernel with the schedule that someone asked for, or PlanError: what does not fit is not adjusted."""
+        assert isinstance(main.schedule, ContractionSchedule)
+        name = main.kernel
+        schedule = self.overrides.apply(name, main.schedule, main.decisions)
+        if any(t % u for t, u in zip(schedule.tiles, schedule.unit_shape, strict=True)):
+            unit = "x".join(map(str, schedule.unit_shape))
+            self.overrides.refuse(
+                name, f"tiles {list(schedule.tiles)} are not multiples of the intrinsic's {unit}"
+            )
+        if schedule.order[-1] != "k":
+            self.overrides.refuse(name, f"order {schedule.order!r}: k is always innermost here")
+        if not lowering.prepare(schedule):
+            self.overrides.refuse(name, f"tiles {list(schedule.tiles)} need {lowering.overflow()}")
+        made = lowering.lower()
+        if not lowering.holds(made.loop):
+            place = self.chip.vectors
+            need = (
+                f"{lowering.kept(made.loop)} bytes of {place.name}, of which {place.usable_bytes} are usable"
+            )
+            self.overrides.refuse(name, f"tiles {list(schedule.tiles)} need {need}")
+        return made
 
     def _matrix(self, operand: str, accumulator: str) -> MatrixOp | None:
         exact = self.chip.matrix(operand, operand, accumulator)
