@@ -38,7 +38,7 @@ from hwsdk.errors import ArtifactError, HwsdkError
 Array = np.ndarray[Any, Any]
 
 MAGIC = b"\x89HWX\r\n\x1a\n"
-FORMAT = 1
+FORMAT = 2
 ALIGN = 64
 CONSTANTS_ALIGN = 4096
 CHUNK = 4 << 20

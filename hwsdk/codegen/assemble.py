@@ -20,7 +20,7 @@ from hwsdk.codegen.lower.lowered import Lowered, Packing, versions
 from hwsdk.codegen.packing import pack
 from hwsdk.codegen.reserve import MARK
 from hwsdk.dtypes import dtype
-from hwsdk.errors import CodegenError, ModelError
+from hwsdk.errors import ModelError
 from hwsdk.graph.constraints import Constraints
 from hwsdk.graph.dims import (
     Symbol,
@@ -100,7 +100,6 @@ class _Assembler:
             info = self.graph.values[name]
             self._add(name, info.dtype, info.shape, "output", position)
         args = [self._args(item) for item in self.lowered]
-        self._all_written(args)
         arena_bytes = self._arena(args)
         launches = tuple(self._launch(item, a, symbol_of) for item, a in zip(self.lowered, args, strict=True))
         widest = sorted({str(w): w for w in self.workspace.values()}.values(), key=str)
@@ -143,20 +142,6 @@ class _Assembler:
             self.constants.append(array)
         return key
 
-    def _all_written(self, args: Sequence[tuple[str, ...]]) -> None:
-        """CodegenError if a launch reads memory that nothing before it has filled: never a silently wrong number."""
-        filled = {v.name for v in self.graph.inputs} | {
-            n for n, b in self.buffers.items() if b.storage == "constant"
-        }
-        for item, names in zip(self.lowered, args, strict=True):
-            outputs = {n for n, p in zip(names, item.loop.params, strict=True) if p.name in item.loop.outputs}
-            for name in names:
-                if name not in filled | outputs:
-                    raise CodegenError(
-                        f"kernel {item.loop.name} reads {name}, which no kernel before it writes"
-                    )
-            filled |= outputs
-
     def _arena(self, args: Sequence[tuple[str, ...]]) -> Index:
         """Places for everything that is neither input, output nor constant."""
         first: dict[str, int] = {}
@@ -184,7 +169,9 @@ class _Assembler:
             for v in versions(item)
             for symbol in (symbol_of[v.loop.name],)
         )
-        return Launch(item.loop.name, choices, args, tuple(sym(d) for d in item.loop.dims), item.work)
+        dims, outputs = tuple(sym(d) for d in item.loop.dims), item.loop.outputs
+        results = tuple(n for n, p in zip(args, item.loop.params, strict=True) if p.name in outputs)
+        return Launch(item.loop.name, choices, args, dims, item.work, results)
 
     def _bindings(self) -> tuple[Binding, ...]:
         """Symbols that are dims themselves first, then those that follow from a dim and from known ones."""

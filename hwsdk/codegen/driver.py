@@ -13,6 +13,7 @@ from hwsdk.codegen.assemble import Assembled, assemble, distinct
 from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.build import Demand, build_kernel
 from hwsdk.codegen.fusion import Partition, partition
+from hwsdk.codegen.host_verify import verify_host
 from hwsdk.codegen.loop_ir import Index, LoopKernel
 from hwsdk.codegen.lower.attention import attention_kernels
 from hwsdk.codegen.lower.lowered import Lowered
@@ -77,6 +78,7 @@ def compile_graph(
     ir, workspace = emit(shared[0], target) if target.codegen.route == "llvm" else ({}, {})
     assembled = assemble(inner, lowered, shared, extra, workspace)
     assembled = replace(assembled, program=restore(assembled.program))
+    verify_host(assembled.program)
     return Compilation(graph, target, cut, kernels, lowered, assembled, ir)
 
 

@@ -71,13 +71,15 @@ class Version:
 
 @dataclass(frozen=True)
 class Launch:
-    """args: buffer names in the order of the kernel's params; dims: expressions in the order of its dims."""
+    """args: buffer names in the order of the kernel's params, of which it fills `results` and reads the others;
+    dims: expressions in the order of its dims."""
 
     kernel: str
     versions: tuple[Version, ...]
     args: tuple[str, ...]
     dims: tuple[Index, ...]
     work: Index = 0  # estimated cycles of all tiles: below the fork cost it runs on the caller alone
+    results: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ def to_json(program: HostProgram) -> dict[str, Any]:
                 "args": list(x.args),
                 "dims": _texts(x.dims),
                 "work": _text(x.work),
+                "results": list(x.results),
             }
             for x in program.launches
         ],
@@ -102,6 +103,7 @@ class _Reader:
             tuple(map(str, data["args"])),
             self.shape(data["dims"]),
             self.index(data["work"]),
+            tuple(map(str, data["results"])),
         )
 
     def program(self, data: Mapping[str, Any]) -> HostProgram:

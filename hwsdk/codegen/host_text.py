@@ -7,7 +7,7 @@
       check x.1 == 128 "width of the table"         also >= 1, <= 512, % 8, ? n >= m
       buffer t: f32[b, 128] = arena 0               or input 0, output 0, constant 3
       write shape = [b, 128]
-      launch softmax(t, x; b, 128) work=b*900
+      launch softmax(t, x; b, 128) -> t work=b*900
         softmax_wide grid=b if ge(b, 8) workspace=512
         softmax grid=b
       arena b*512
@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hwsdk.codegen.host_ir import Binding, Check, HostBuffer, HostProgram, Launch, Signature, Version, Write
@@ -33,6 +34,7 @@ _WORD = re.compile(r"[A-Za-z_][\w$]*\Z")
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _NAME = rf"(?:{_QUOTED}|[A-Za-z_][\w$]*)"
 _ARGS = rf"(?:{_QUOTED}|[^;\"])*"
+_RESULTS = rf"(?: -> (?P<results>(?:{_QUOTED}|[\w$, ])+?))?"
 _TENSOR = rf"(?P<name>{_NAME}): (?P<dtype>\w+)\[(?P<shape>.*)\]"
 _LINES: Mapping[str, re.Pattern[str]] = {
     "input": re.compile(_TENSOR),
@@ -44,7 +46,7 @@ _LINES: Mapping[str, re.Pattern[str]] = {
     "check": re.compile(rf"(?P<name>{_NAME})\.(?P<axis>\d+) (?P<tests>.*?)(?: (?P<reason>{_QUOTED}))?"),
     "buffer": re.compile(rf"{_TENSOR} = (?P<storage>\w+) (?P<position>.+)"),
     "write": re.compile(rf"(?P<name>{_NAME}) = \[(?P<values>.*)\]"),
-    "launch": re.compile(rf"(?P<name>{_NAME})\((?P<args>{_ARGS}); ?(?P<dims>[^=]*)\)(?: work=(?P<work>.+))?"),
+    "launch": re.compile(rf"(?P<name>{_NAME})\((?P<args>{_ARGS}); ?(?P<dims>[^=]*)\){_RESULTS}(?: work=(?P<work>.+))?"),
     "arena": re.compile(r"(?P<size>.+)"),
     "workspace": re.compile(r"(?P<size>.+)"),
     "note": re.compile(rf"(?P<text>{_QUOTED})"),
@@ -69,7 +71,8 @@ def print_program(program: HostProgram) -> str:
     for launch in program.launches:
         args = ", ".join(map(_name, launch.args))
         work = f" work={launch.work}" if launch.work != 0 else ""
-        lines.append(f"  launch {_name(launch.kernel)}({args}; {_list(launch.dims)}){work}")
+        results = f" -> {', '.join(map(_name, launch.results))}" if launch.results else ""
+        lines.append(f"  launch {_name(launch.kernel)}({args}; {_list(launch.dims)}){results}{work}")
         lines += [f"    {_version(v)}" for v in launch.versions]
     lines += [f"  arena {program.arena_bytes}", f"  workspace {program.workspace_bytes}"]
     lines += [f"  note {json.dumps(n)}" for n in program.notes]
@@ -213,7 +216,8 @@ class _Reader:
     def _launch(self, m: re.Match[str]) -> tuple[Launch, list[Version]]:
         args = tuple(map(_unquote, _split(m["args"])))
         work = parse(m["work"]) if m["work"] else 0
-        return Launch(_unquote(m["name"]), (), args, _shape(m["dims"]), work), []
+        results = tuple(map(_unquote, _split(m["results"] or "")))
+        return Launch(_unquote(m["name"]), (), args, _shape(m["dims"]), work, results), []
 
     def _version(self, m: re.Match[str]) -> Version:
         guard = parse(m["guard"]) if m["guard"] else None
@@ -223,7 +227,7 @@ class _Reader:
     def program(self) -> HostProgram:
         """All that was read."""
         f = self.found
-        launches = tuple(Launch(x.kernel, tuple(v), x.args, x.dims, x.work) for x, v in f["launch"])
+        launches = tuple(replace(x, versions=tuple(v)) for x, v in f["launch"])
         return HostProgram(
             inputs=tuple(f["input"]),
             outputs=tuple(f["output"]),

@@ -1,5 +1,5 @@
-"""Verifier of host programs: names resolve, positions are in range, every symbol is bound, offsets are
-aligned.
+"""Verifier of host programs: names resolve, positions are in range, every symbol is bound, and a buffer is read only
+after something filled it.
 
 Design choice: it raises on the first fault with the place in words; what it accepts, the interpreter and the
 native form both run without looking again.
@@ -51,6 +51,7 @@ def verify_host(program: HostProgram) -> None:
             not any(unguarded[:-1]),
             f"launch of {launch.kernel}: a version after one without guard never runs",
         )
+    _all_filled(program)
 
 
 def _require(holds: bool, message: str) -> None:
@@ -89,6 +90,24 @@ def _writes(program: HostProgram, names: set[str]) -> None:
         kind = dtype(buffer.dtype)
         fits = kind.kind in "iu" and kind.bits >= 8 and buffer.storage in ("output", "arena")
         _require(fits, f"write: {w.buffer} is not a writable buffer of integers")
+
+
+def _all_filled(program: HostProgram) -> None:
+    """Memory that nothing has filled is never read, and every output is filled: never a silently wrong number."""
+    fixed = {b.name for b in program.buffers if b.storage in ("input", "constant")}
+    filled = fixed | {w.buffer for w in program.writes}
+    for launch in program.launches:
+        place = f"launch of {launch.kernel}"
+        for name in launch.results:
+            _require(name in launch.args, f"{place}: its result {name} is not among its arguments")
+            _require(name not in fixed, f"{place}: it writes {name}, which is an input or a constant")
+        for name in launch.args:
+            known = name in filled or name in launch.results
+            _require(known, f"{place}: it reads {name}, which nothing before it fills")
+        filled.update(launch.results)
+    made = {str(b.position) for b in program.buffers if b.storage == "output" and b.name in filled}
+    for number, output in enumerate(program.outputs):
+        _require(str(number) in made, f"output {output.name}: nothing fills it")
 
 
 def _expressions(program: HostProgram) -> Iterator[tuple[str, Index]]:

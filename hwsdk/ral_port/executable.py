@@ -23,7 +23,7 @@ from hwsdk.codegen.artifact import Bundle
 from hwsdk.codegen.host_interpreter import shape_text
 from hwsdk.codegen.host_ir import Signature
 from hwsdk.codegen.host_verify import verify_host
-from hwsdk.errors import ArtifactError, DeviceError, InputError
+from hwsdk.errors import ArtifactError, CodegenError, DeviceError, InputError
 from hwsdk.ral_port import loader
 from hwsdk.ral_port.engine import Engine, LaunchTime
 from hwsdk.ral_port.inputs import InputReader
@@ -194,7 +194,7 @@ def load(
     bundle = artifact.load(path)
     try:
         return Executable(bundle, folder=folder, port=port, device=device)
-    except ArtifactError as e:
+    except (ArtifactError, CodegenError) as e:  # its host program breaks a rule
         raise ArtifactError(f"{path}: {e}") from None
 
 

@@ -59,7 +59,7 @@ def programs(draw: st.DrawFn) -> HostProgram:
         ),
         checks=tuple(draw(st.lists(checks, max_size=3))),
         buffers=tuple(draw(st.lists(buffers, max_size=4))),
-        launches=tuple(draw(st.lists(st.builds(Launch, names, versions, args, shapes, dims), max_size=3))),
+        launches=tuple(draw(st.lists(st.builds(Launch, names, versions, args, shapes, dims, args), max_size=3))),
         arena_bytes=draw(dims),
         workspace_bytes=draw(dims),
         notes=tuple(draw(st.lists(reason, max_size=2))),
@@ -80,7 +80,7 @@ def test_text_reads_well() -> None:
     text = print_program(tiny.program(900))
     assert '  check w.0 == n "x and w are multiplied"' in text
     assert (
-        "  launch scale(u, x, w; n) work=900\n    scale_wide grid=b if ge(n, 8)\n    scale_narrow grid=b\n"
+        "  launch scale(u, x, w; n) -> u work=900\n    scale_wide grid=b if ge(n, 8)\n    scale_narrow grid=b\n"
         in text
     )
     assert "  write shape = [b, n]\n" in text
@@ -147,6 +147,22 @@ def test_the_good_program_is_accepted() -> None:
             "a version after one without guard never runs",
         ),
         ({"arena_bytes": sym("q")}, "arena: symbol q is not bound"),
+        ({"launches": GOOD.launches[1:]}, "launch of double: it reads u, which nothing before it fills"),
+        ({"launches": GOOD.launches[::-1]}, "launch of row_sum: it reads t, which nothing before it fills"),
+        ({"launches": GOOD.launches[:2]}, "output y: nothing fills it"),
+        ({"writes": ()}, "output shape: nothing fills it"),
+        (
+            {"launches": (replace(GOOD.launches[0], results=()), *GOOD.launches[1:])},
+            "launch of scale: it reads u, which nothing before it fills",
+        ),
+        (
+            {"launches": (replace(GOOD.launches[0], results=("t",)), *GOOD.launches[1:])},
+            "launch of scale: its result t is not among its arguments",
+        ),
+        (
+            {"launches": (replace(GOOD.launches[0], results=("u", "x")), *GOOD.launches[1:])},
+            "launch of scale: it writes x, which is an input or a constant",
+        ),
     ],
 )
 def test_verifier(changes: dict[str, object], message: str) -> None:
@@ -253,9 +269,12 @@ def test_first_guard_that_holds() -> None:
 
 
 def test_workers_is_a_symbol() -> None:
+    shape = (sym(WORKERS) * 2,)
+    made = Launch("k", (Version("k", 1),), ("y",), (), results=("y",))
     program = HostProgram(
-        (), (Signature("y", "f32", (sym(WORKERS) * 2,)),), (), (), (), (), workspace_bytes=sym(WORKERS)
-    )
+        (), (Signature("y", "f32", shape),), (), (), (HostBuffer("y", "f32", shape, "output"),), (made,),
+        workspace_bytes=sym(WORKERS),
+    )  # fmt: skip
     verify_host(program)
     assert resolve(program, [], workers=5).outputs == ((10,),)
     assert resolve(program, [], workers=5).workspace_bytes == 64

@@ -41,7 +41,9 @@ def model(launches: int, constants: dict[str, np.ndarray] | None = None) -> Bund
         checks=tuple(Check(i, a, expected=(b, s)[a]) for i in (1, 2) for a in (0, 1)),
         buffers=tuple(buffers),
         launches=tuple(
-            Launch(f"k{i}", (Version("nothing", b * s + i),), ("y", "t", "ids"), (b, s, b * s * (i + 1)), 1)
+            Launch(
+                f"k{i}", (Version("nothing", b * s + i),), ("y", "t", "ids"), (b, s, b * s * (i + 1)), 1, ("y", "t")
+            )
             for i in range(launches)
         ),
         arena_bytes=1536 * b * s,

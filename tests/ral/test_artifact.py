@@ -140,9 +140,17 @@ def test_other_version(saved: Path) -> None:
     data[8] = 9
     saved.write_bytes(data)
     with pytest.raises(
-        ArtifactError, match="format version 9, this hwsdk reads version 1; compile the model again"
+        ArtifactError, match="format version 9, this hwsdk reads version 2; compile the model again"
     ):
         artifact.load(saved)
+
+
+def test_a_program_that_reads_what_nothing_filled(tmp_path: Path) -> None:
+    """Digests right, launches in another order: refused before anything runs."""
+    good = tiny.program()
+    artifact.save(portable(program=replace(good, launches=good.launches[::-1])), tmp_path / "x.hwx")
+    with pytest.raises(ArtifactError, match=r"x\.hwx: host program: launch of row_sum: it reads t, which nothing"):
+        load(tmp_path / "x.hwx", port=ArrayPort())
 
 
 def test_a_manifest_that_makes_no_sense(saved: Path) -> None:

@@ -31,7 +31,7 @@ ADD = parse_kernel(
 
 def launch(kernel: str, args: tuple[str, ...], grid=None) -> Launch:
     size = (N + 3) // 4 if kernel == "double" else N
-    return Launch(kernel, (Version(kernel, size if grid is None else grid),), args, (N,))
+    return Launch(kernel, (Version(kernel, size if grid is None else grid),), args, (N,), results=args[-1:])
 
 
 def bundle(**changes) -> SimBundle:
@@ -57,7 +57,7 @@ def bundle(**changes) -> SimBundle:
 
 def test_an_empty_buffer_in_the_arena() -> None:
     buffers = (*bundle().program.buffers, HostBuffer("none", "f32", (0,), "arena", 0))
-    empty = Launch("fill", (Version("fill", 1),), ("none", "y"), (N,))
+    empty = Launch("fill", (Version("fill", 1),), ("none", "y"), (N,), results=("none", "y"))
     fill = parse_kernel(
         "kernel fill {\nparam x: f32[0] in main\nparam y: f32[n] in main out\ndim n\n"
         "parallel(core) t < 1 {\nfor i < n {\ny[i] = 3.0:f32\n}\n}\n}"
