@@ -79,6 +79,7 @@ def _entries(made: Compilation) -> list[dict[str, Any]]:
     regions = {name: region for region in made.partition.regions for name in region.nodes}
     launches = {launch.kernel: launch for launch in made.assembled.program.launches}
     refused = {k.sources: refusals(k, made.target) for k in made.kernels}
+    unfused = _unfused(made)
     entries = []
     for item in made.lowered:
         region = next((regions[n] for n in item.sources if n in regions), None)
@@ -91,6 +92,7 @@ def _entries(made: Compilation) -> list[dict[str, Any]]:
                 "kind": region.kind if region else "",
                 "nodes": list(item.sources),
                 "fusion": region.reason if region else "",
+                "unfused": unfused.pop(item.loop.name, []),
                 "schedule": str(item.schedule) if item.schedule is not None else "",
                 "decisions": [
                     {"decision": r.decision, "value": r.value, "fields": list(r.fields), "source": r.source}
@@ -112,6 +114,28 @@ def _entries(made: Compilation) -> list[dict[str, Any]]:
     return entries
 
 
+def _unfused(made: Compilation) -> dict[str, list[dict[str, str]]]:
+    """By launch: who reads a value that it makes, and why the two are not one kernel."""
+    homes: dict[str, list[str]] = {}
+    names = {item.loop.name: item.kernel for item in made.lowered}
+    for item in made.lowered:
+        for node in item.sources:
+            homes.setdefault(node, []).append(item.loop.name)
+    found: dict[str, list[dict[str, str]]] = {}
+    for edge in made.partition.edges:
+        makers, readers = homes.get(edge.producer, []), homes.get(edge.consumer, [])
+        if makers and readers and not set(makers) & set(readers):
+            found.setdefault(makers[-1], []).append(
+                {
+                    "value": edge.value,
+                    "reader": edge.reader,
+                    "kernel": names[readers[-1]],
+                    "reason": edge.reason,
+                }
+            )
+    return found
+
+
 def _unused(refused: Mapping[str, str], schedule: object) -> dict[str, str]:
     """Without what the schedule uses after all (on operands that it converts first)."""
     return {name: why for name, why in refused.items() if name not in str(schedule)}
@@ -121,9 +145,12 @@ def _print_entry(entry: Mapping[str, Any]) -> None:
     same = "" if entry["compiled_as"] == entry["kernel"] else f", code shared with {entry['compiled_as']}"
     out(f"\n{entry['kernel']} ({entry['kind'] or 'copy'}{same})")
     out(f"  nodes: {', '.join(entry['nodes']) or '-'}")
-    for label in ("fusion", "schedule"):
-        if entry[label]:
-            out(f"  {label}: {entry[label]}")
+    if entry["fusion"]:
+        out(f"  fusion: {entry['fusion']}")
+    for edge in entry["unfused"]:
+        out(f"  apart from {edge['kernel']} ({edge['reader']} reads {edge['value']}): {edge['reason']}")
+    if entry["schedule"]:
+        out(f"  schedule: {entry['schedule']}")
     for reason in entry["decisions"]:
         source = f" [{reason['source']}]" if reason["source"] else ""
         out(f"    {reason['decision']} = {reason['value']} <- {', '.join(reason['fields'])}{source}")

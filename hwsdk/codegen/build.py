@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
 from hwsdk.codegen.build_rows import RowBuilder
-from hwsdk.codegen.fusion import Region
 from hwsdk.codegen.inline import Inliner
 from hwsdk.codegen.iters import split_kernel
 from hwsdk.codegen.loop_ir import Binary, Cast, Const, Index, Let, Load, Ref, Select, Value
 from hwsdk.codegen.neutral import neutral
+from hwsdk.codegen.regions import Region
 from hwsdk.codegen.rewrite import Rewriter, block_values, loads
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import Range, Ranges, sym

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hwsdk.codegen.assemble import Assembled, assemble, distinct
 from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.build import Demand, build_kernel
-from hwsdk.codegen.fusion import Partition, partition
+from hwsdk.codegen.fusion import partition
 from hwsdk.codegen.host_verify import verify_host
 from hwsdk.codegen.loop_ir import Index, LoopKernel
 from hwsdk.codegen.lower.attention import attention_kernels
@@ -22,6 +22,7 @@ from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.lowering import StagedLowering
 from hwsdk.codegen.overrides import Changes, Overrides
 from hwsdk.codegen.prepare import prepare
+from hwsdk.codegen.regions import Partition
 from hwsdk.codegen.reserve import reserve, restore
 from hwsdk.dtypes import dtype
 from hwsdk.errors import PlanError, UnsupportedError, nearest

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from hwsdk.codegen.inline import ELEMENTWISE, INDEX_OPS, fusible
+from hwsdk.codegen.regions import Partition, Region, edges
 from hwsdk.graph.dims import Dim
 from hwsdk.graph.graph import Graph, Node
 
@@ -23,45 +24,9 @@ CONTRACTIONS = frozenset({"dot_general", "conv"})
 STREAMING_REDUCTIONS = frozenset({"sum", "max", "min", "prod", "any", "all"})
 
 
-WHY = {
-    "contraction": "a product with the elementwise work after it",
-    "window": "a small reduction per element with the elementwise work after it",
-    "row": "reductions over the same rows and what is computed between them",
-    "map": "a value that must be in memory, computed with everything before it that need not be",
-    "library": "loops of its own: operands and results are in memory",
-}
-
-
-@dataclass(frozen=True)
-class Region:
-    """kind as in `blocks.Kernel`.  nodes in graph order, the anchor among them; outputs are materialised
-    values.
-    """
-
-    kind: str
-    anchor: str
-    nodes: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-    @property
-    def reason(self) -> str:
-        """Why these nodes are together, in words."""
-        return WHY[self.kind]
-
-
-@dataclass(frozen=True)
-class Partition:
-    """Regions in execution order; `materialised`: every value that exists in memory (inputs and constants
-    included).
-    """
-
-    regions: tuple[Region, ...]
-    materialised: frozenset[str]
-
-
 def partition(graph: Graph, extra: Iterable[str] = ()) -> Partition:
     """Cut a graph into regions.  `extra` names values that must be materialised besides (see `demand`)."""
-    return _Partitioner(graph, frozenset(extra) | _long_chains(graph)).run()
+    return _Partitioner(graph, frozenset(extra), frozenset(_long_chains(graph))).run()
 
 
 def _long_chains(graph: Graph) -> set[str]:
@@ -101,12 +66,20 @@ def squeeze(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 @dataclass
 class _Partitioner:
+    """`why`: (value, reader) -> why the reader is not in the value's region;  `kept`: node of a map region -> why its
+    value is in memory.
+    """
+
     graph: Graph
-    extra: frozenset[str]
+    demanded: frozenset[str]
+    chains: frozenset[str]
+    why: dict[tuple[str, str], str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
     region_of: dict[str, int] = field(default_factory=dict)  # node name -> index in `regions`
     regions: list[Region] = field(default_factory=list)
 
     def run(self) -> Partition:
+        self.extra = self.demanded | self.chains
         self.nodes = {n.name: n for n in self.graph.nodes}
         self.order = {n.name: i for i, n in enumerate(self.graph.nodes)}
         self.public = frozenset(self.graph.outputs)
@@ -127,7 +100,8 @@ class _Partitioner:
                 kind = "map" if node.op == "concat" else "library"
                 self._add(Region(kind, node.name, (node.name,), node.outputs))
         self._maps()
-        return Partition(self._sorted(), frozenset(self._materialised()))
+        regions = self._sorted()
+        return Partition(regions, frozenset(self._materialised()), edges(self.graph, regions, self.why, self.kept))
 
     # ---------------------------------------------------------------------------------------------- regions
     def _add(self, region: Region) -> None:
@@ -139,17 +113,17 @@ class _Partitioner:
         """A contraction or window with the elementwise work that follows it."""
         shape = self.graph.values[node.outputs[0]].shape
 
-        def accept(user: Node) -> bool:
+        def refuse(user: Node) -> str:
             out = self.graph.values[user.outputs[0]].shape
-            if user.op == "reshape":
-                return _same_rows(shape, out)
-            return (
-                user.op in ELEMENTWISE and squeeze(out)[-1:] == squeeze(shape)[-1:] and _same_rows(shape, out)
-            )
+            if user.op != "reshape" and user.op not in ELEMENTWISE:
+                return f"{user.op} is no elementwise work on a result that is still in registers"
+            last = user.op == "reshape" or squeeze(out)[-1:] == squeeze(shape)[-1:]
+            return "" if last and _same_rows(shape, out) else _other_space(out, shape)
 
-        members = self._grow(node, accept)
-        while len(members) > 1 and not self._closed(members):
-            members.pop()
+        members = self._grow(node, refuse)
+        while len(members) > 1 and (leak := self._leak(members)):
+            last = members.pop()
+            self._refuse(last.inputs, last, f"{leak}, and only the last value of such a kernel goes to memory")
         result = members[-1].outputs[0]
         self._add(Region(kind, node.name, tuple(m.name for m in members), (result,)))
 
@@ -165,13 +139,19 @@ class _Partitioner:
                 return (
                     self.graph.values[user.inputs[0]].shape == full and reduced_axes(self.graph, user) == axes
                 )
-            if user.op in ("broadcast_in_dim", "reshape"):
-                return squeeze(out) in (row, squeeze(full)) and (
-                    user.op == "reshape" or out == full or squeeze(out) == row
-                )
-            return user.op in ELEMENTWISE and (out == full or squeeze(out) == row)
+            if user.op == "reshape":
+                return squeeze(out) in (row, squeeze(full))
+            return out == full or squeeze(out) == row
 
-        members = self._grow(node, accept)
+        def refuse(user: Node) -> str:
+            kinds = ELEMENTWISE | {"broadcast_in_dim", "reshape"}
+            if user.op not in kinds and not is_row_reduction(self.graph, user):
+                return f"{user.op} is not computed along rows"
+            reduces = user.op == "reduce"
+            shape = self.graph.values[user.inputs[0] if reduces else user.outputs[0]].shape
+            return "" if accept(user) else "it reduces other rows" if reduces else _other_space(shape, full)
+
+        members = self._grow(node, refuse)
         while (
             members[-1].op in INDEX_OPS
             and members[-1].name != node.name
@@ -182,14 +162,19 @@ class _Partitioner:
         outputs = self._escaping(members)
         self._add(Region("row", node.name, tuple(m.name for m in members), outputs))
 
-    def _grow(self, seed: Node, accept: Callable[[Node], bool]) -> list[Node]:
+    def _grow(self, seed: Node, refuse: Callable[[Node], str]) -> list[Node]:
         members = [seed]
         inside = set(seed.outputs)
         for node in self.graph.nodes[self.order[seed.name] + 1 :]:
-            if node.name in self.region_of or inside.isdisjoint(node.inputs) or not accept(node):
+            if node.name in self.region_of or inside.isdisjoint(node.inputs):
                 continue
-            others = [i for i in node.inputs if i not in inside]
-            if any(self._depends(i, inside, members) for i in others):
+            reason = refuse(node)
+            if not reason:
+                others = [i for i in node.inputs if i not in inside]
+                late = next((i for i in others if self._depends(i, inside, members)), None)
+                reason = f"it also needs {late}, which another kernel computes from this one" if late else ""
+            if reason:
+                self._refuse((i for i in node.inputs if i in inside), node, reason)
                 continue
             members.append(node)
             inside.update(node.outputs)
@@ -215,18 +200,20 @@ class _Partitioner:
                     stack.extend(self.nodes[each].inputs)
         return False
 
-    def _closed(self, members: list[Node]) -> bool:
-        """Does nothing but the last value leave the members?"""
+    def _refuse(self, values: Iterable[str], reader: Node, reason: str) -> None:
+        for value in values:
+            self.why.setdefault((value, reader.name), reason)
+
+    def _leak(self, members: list[Node]) -> str:
+        """Which value beside the last leaves the members, in words; empty if none does."""
         names = {m.name for m in members}
         for m in members[:-1]:
             for out in m.outputs:
-                if (
-                    out in self.public
-                    or out in self.extra
-                    or any(u.name not in names for u in self.graph.users(out))
-                ):
-                    return False
-        return len(members[-1].outputs) == 1
+                if out in self.public:
+                    return f"{out} is an output of the model"
+                if out in self.extra or any(u.name not in names for u in self.graph.users(out)):
+                    return f"{out} is read elsewhere too"
+        return "" if len(members[-1].outputs) == 1 else f"{members[-1].name} has several results"
 
     def _unused(self, node: Node, members: list[Node]) -> bool:
         names = {m.name for m in members}
@@ -265,20 +252,19 @@ class _Partitioner:
         for node in reversed(self.graph.nodes):
             if node.name in self.region_of:
                 continue
+            reason = self._asked_for(node)
             owners: set[str] = set()
-            forced = any(o in self.public or o in self.extra for o in node.outputs)
-            for out in node.outputs:
-                for user in self.graph.users(out):
-                    group = self.region_of.get(user.name)
-                    if group is not None:
-                        owners.add(f"region {group}")
-                        forced = forced or self._wants_memory(user, out)
-                    else:
-                        owners |= needed.get(user.name, set())
-            if not owners and not forced:
+            for user in (u for out in node.outputs for u in self.graph.users(out)):
+                group = self.region_of.get(user.name)
+                owners |= needed.get(user.name, set()) if group is None else {f"region {group}"}
+                if group is not None and self._wants_memory(user):
+                    reason = reason or f"{user.op} takes its operands from memory"
+            if not owners and not reason:
                 needed[node.name] = set()
                 continue
-            if forced or (len(owners) > 1 and self._costly(node)) or self._reread(node):
+            reason = reason or self._dear(node, len(owners))
+            if reason:
+                self.kept[node.name] = reason
                 roots.append(node)
                 needed[node.name] = {node.name}
             else:
@@ -286,7 +272,24 @@ class _Partitioner:
         for node in reversed(roots):
             self._add(Region("map", node.name, (node.name,), node.outputs))
 
-    def _wants_memory(self, user: Node, value: str) -> bool:
+    def _asked_for(self, node: Node) -> str:
+        """Why somebody outside the kernels wants a value of the node in memory; empty if nobody does."""
+        for values, reason in (
+            (self.public, "it is an output of the model"),
+            (self.demanded, "a product or window needs it as a plain array"),
+            (self.chains, f"it ends a chain of {DEPTH} operations, the most that one expression takes"),
+        ):
+            if not values.isdisjoint(node.outputs):
+                return reason
+        return ""
+
+    def _dear(self, node: Node, owners: int) -> str:
+        """Why computing a value again costs more than memory; empty if it does not."""
+        if owners > 1 and self._costly(node):
+            return f"{owners} kernels read it, and each would compute it again"
+        return "a broadcast would compute it again for each copy" if self._reread(node) else ""
+
+    def _wants_memory(self, user: Node) -> bool:
         """Kernels with their own loop structure read their operands from memory."""
         if user.op in CONTRACTIONS:
             return False  # decided by `demand` when the operand's access is known
@@ -368,6 +371,11 @@ class _Partitioner:
                     seen.add(i)
                     stack.append(i)
         return found
+
+
+def _other_space(shape: tuple[Dim, ...], own: tuple[Dim, ...]) -> str:
+    texts = ("x".join(map(str, s)) or "one element" for s in (shape, own))
+    return "it has another iteration space: {} instead of {}".format(*texts)
 
 
 def _depthwise(graph: Graph, node: Node) -> bool:

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hwsdk.frontends.builder as hb
+from hwsdk.graph.text import print_graph
 from tests.cli.conftest import Invoke
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,6 +230,18 @@ def test_demo(hwsdk: Invoke) -> None:
     data = json.loads(done.out)
     assert data["compiles"] == 1
     assert data["worst_error"] < data["allowed_error"]
+
+
+def test_explain_says_why_kernels_stay_apart(hwsdk: Invoke, tmp_path: Path) -> None:
+    m = hb.Model("softmax_after_product")
+    x = m.input("x", "f32", ("batch", 6))
+    m.output("y", hb.softmax(x @ m.input("w", "f32", (6, 8)), axis=-1))
+    (tmp_path / "m.graph").write_text(print_graph(m.graph()))
+    why = "it also needs broadcast_in_dim, which another kernel computes from this one"
+    assert f"  apart from k1_row (sub reads dot_general): {why}\n" in hwsdk("explain", tmp_path / "m.graph").out
+    first = json.loads(hwsdk("explain", tmp_path / "m.graph", "--json").out)["kernels"][-2]
+    edge = {"value": "dot_general", "reader": "sub", "kernel": "k1_row", "reason": why}
+    assert edge in first["unfused"]
 
 
 def test_a_schedule_is_copied_from_explain_changed_and_compiled(

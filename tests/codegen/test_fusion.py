@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hwsdk.graph.dims import sym
 from hwsdk.graph.graph import Graph
 from tests.codegen.compiled import check, graph_of
 from tests.codegen.test_compiler_ops import attention, layer_norm, softmax
+from tests.graph.random_graphs import random_graph
 
 N, M = sym("n"), sym("m")
 
@@ -152,3 +154,58 @@ def test_operands_of_library_kernels_are_in_memory() -> None:
 def test_every_region_says_why() -> None:
     regions = partition(prepare(graph_of([("f32", (N, M))], softmax))).regions
     assert [r.reason for r in regions] == ["reductions over the same rows and what is computed between them"]
+
+
+def product_of(b: Any, x: Any, w: Any) -> Any:
+    return b.node("dot_general", [x, w], contract=((1, 0),))
+
+
+APART: dict[str, tuple[Any, list[tuple[str, str]]]] = {
+    "other rows": (
+        lambda b, x, w: b.node("reduce", [product_of(b, x, w)], kind="sum", axes=(1,)),
+        [("reduce", "reduce is no elementwise work on a result that is still in registers")],
+    ),
+    "a way around": (
+        lambda b, x, w: softmax(b, product_of(b, x, w)),
+        [("sub", "it also needs broadcast_in_dim, which another kernel computes from this one")],
+    ),
+    "an output": (
+        lambda b, x, w: (y := product_of(b, x, w), b.node("tanh", [y])),
+        [("tanh", "dot_general is an output of the model, and only the last value of such a kernel")],
+    ),
+    "another space": (
+        lambda b, x, w: b.node("tanh", [b.node("reshape", [product_of(b, x, w)], shape=(4 * N,))]),
+        [("reshape", r"another iteration space: 4\*n instead of nx4")],
+    ),
+    "a product after rows": (
+        lambda b, x, w: product_of(b, softmax(b, x), w),
+        [("dot_general", "the product dot_general takes its operands from memory")],
+    ),
+    "loops of its own": (
+        lambda b, x, w: b.node("sort", [product_of(b, x, w)], axis=1)[0],
+        [("sort", "sort is no elementwise work")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", APART)
+def test_why_neighbours_stay_apart(case: str) -> None:
+    build, wanted = APART[case]
+    graph = prepare(graph_of([("f32", (N, 8)), ("f32", (8, 4))], build))
+    edges = {edge.reader: edge.reason for edge in build_kernels(graph)[0].edges}
+    for reader, reason in wanted:
+        assert re.search(reason, edges[reader]), edges
+
+
+def test_every_value_between_kernels_has_a_reason() -> None:
+    """Of random graphs: as many edges as the kernels themselves show, each with its reason."""
+    for seed in range(60):
+        graph = prepare(random_graph(seed))
+        cut, kernels = build_kernels(graph)
+        anchors = {node: region.anchor for region in cut.regions for node in region.nodes}
+        made = {t.name: k for k in kernels for t in k.outputs}
+        shown = {(made[t.name].name, k.name) for k in kernels for t in k.inputs if t.name in made and made[t.name] != k}
+        names = {region.anchor: k.name for region, k in zip(cut.regions, kernels)}
+        found = {(names[anchors[e.producer]], names[e.consumer]) for e in cut.edges}
+        assert shown <= found, seed
+        assert all(e.reason for e in cut.edges)
