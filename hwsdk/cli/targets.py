@@ -15,6 +15,7 @@ import typer
 from hwsdk.cli.terminal import command, human_bytes, out, out_json, say, table
 
 if TYPE_CHECKING:
+    from hwsdk.errors import Problem
     from hwsdk.target_desc import Target
 
 app = typer.Typer(no_args_is_help=True, help="Target descriptions: list, show, lint, detect.")
@@ -75,7 +76,7 @@ def _show(target: Target) -> None:
     route = target.codegen
     out(f"code generation: {route.route}, {route.model}; port: {target.runtime.port}\n")
     rows: list[tuple[object, ...]] = [
-        (v.name, v.count or f"up to {v.max}", v.clock_ghz) for v in target.levels
+        (v.name, v.count or (f"up to {v.max}" if v.max else "unknown"), v.clock_ghz) for v in target.levels
     ]
     table(("level", "count", "GHz"), rows)
     out()
@@ -113,16 +114,17 @@ def _as_data(value: Any) -> Any:
 @app.command()
 @command
 def lint(
-    files: list[str] = typer.Argument(..., help="YAML files, or names of targets."), json: bool = JSON
+    files: list[str] = typer.Argument(..., help="YAML files, or names of targets."),
+    backend: bool = typer.Option(True, help="Also give every binding to the code generator."),
+    json: bool = JSON,
 ) -> None:
     """Check descriptions: keys, types, peaks, layouts, bindings.  One line per problem; exit code 2 if any.
 
     Example: hwsdk targets lint mychip.yaml
     """
-    from hwsdk.intrinsics import lint as lint_file
     from hwsdk.target_desc import resolve
 
-    problems = [problem for file in files for problem in lint_file(resolve(file))]
+    problems = [problem for file in files for problem in _problems(resolve(file), backend)]
     if json:
         out_json([{"file": p.file, "line": p.line, "message": p.message} for p in problems])
     else:
@@ -131,6 +133,16 @@ def lint(
         say(f"{len(files)} checked, {len(problems)} problem{'' if len(problems) == 1 else 's'}")
     if problems:
         raise typer.Exit(2)
+
+
+def _problems(file: Path, backend: bool) -> list[Problem]:
+    """What the code generator says is asked for only where nothing else is wrong."""
+    from hwsdk.codegen.backend_check import backend_problems
+    from hwsdk.intrinsics import lint as lint_file
+    from hwsdk.target_desc import read_description
+
+    found = lint_file(file)
+    return found if found or not backend else backend_problems(read_description(file))
 
 
 @app.command()

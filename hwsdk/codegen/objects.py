@@ -1,6 +1,7 @@
 """Machine code from LLVM text: worker processes around LLVM, and a cache of objects on disk.
 
     compile_modules([(name, text), ...], target)   relocatable objects, in order
+    compile_each([(name, text), ...], target)      each by itself, what fails as a sentence
     assembly(name, text, target)                   what the machine code looks like
     warm_up()                                      start the workers while other work goes on
     split_module(text, parts)                      functions spread over modules, so that all workers have work
@@ -23,7 +24,15 @@ from hwsdk.codegen.llvm_pool import Failure, Job, Result, shared_pool
 from hwsdk.errors import CodegenError, TargetError
 from hwsdk.target_desc.model import Target
 
-__all__ = ["assembly", "compile_modules", "default_jobs", "settings_of", "split_module", "warm_up"]
+__all__ = [
+    "assembly",
+    "compile_each",
+    "compile_modules",
+    "default_jobs",
+    "settings_of",
+    "split_module",
+    "warm_up",
+]
 
 LEVEL = 2  # of code generation; the text is final, so there are no passes before it
 Progress = Callable[[str, int, int], None]
@@ -50,7 +59,7 @@ def settings_of(target: Target, want: str = "object") -> Mapping[str, Any]:
         "want": want if llvm.output == "object" or want == "assembly" else llvm.output,
         "triple": llvm.triple,
         "cpu": llvm.cpu,
-        "features": sorted(llvm.features or target.features),
+        "features": sorted(llvm.features),
         "abi": llvm.abi,
         "level": LEVEL,
         "llvm": _llvm_version(),
@@ -103,6 +112,21 @@ def compile_modules(
         shared_pool().run(batch, jobs or default_jobs(), done)
     _raise(failures)
     return [found[first.get(keys[i], i)] for i in range(len(modules))]
+
+
+def compile_each(modules: Sequence[tuple[str, str]], target: Target) -> list[bytes | str]:
+    """What each (name, text) module becomes, in their order: an object or assembly, or a sentence about why not.
+
+    TargetError if LLVM does not know the CPU or a feature.
+    """
+    results: dict[int, Result] = {}
+    batch = [Job(name, settings_of(target), text) for name, text in modules]
+    shared_pool().run(batch, default_jobs(), results.__setitem__)
+    refused = next((r for r in results.values() if isinstance(r, Failure) and r.kind == "target"), None)
+    if refused is not None:
+        raise TargetError(refused.message)
+    ordered = (results[i] for i in range(len(modules)))
+    return [_sentence(r) if isinstance(r, Failure) else r for r in ordered]
 
 
 def assembly(name: str, text: str, target: Target) -> str:

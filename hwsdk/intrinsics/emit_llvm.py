@@ -234,6 +234,12 @@ def _typed(constant: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+def stands_alone(x: CompiledIntrinsic) -> bool:
+    """Can every operand be loaded and stored by itself?  The contents of opaque registers cannot."""
+    opaque = opaque_types(x)
+    return not opaque or not any(x.in_registers(o) and x.memory(o).opaque in opaque for o in x.tensors)
+
+
 def wrapper_function(target: Target, intrinsic: str, name: str) -> tuple[str, list[str]]:
     """`define void @NAME(ptr, ...)`: one pointer per operand and run-time extent; values travel through memory.
 
@@ -274,4 +280,4 @@ def _mask_bits(natural: str) -> str | None:
     return f"i{found[1]}" if found else None
 
 
-__all__ = ["element_type", "emit_llvm", "natural_type", "wrapper_function"]
+__all__ = ["element_type", "emit_llvm", "natural_type", "stands_alone", "wrapper_function"]

@@ -9,27 +9,21 @@ from __future__ import annotations
 import ctypes
 import mmap
 import multiprocessing
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from hwsdk.errors import Problem
-from hwsdk.intrinsics.bindings import emission, opaque_types
+from hwsdk.intrinsics.bindings import emission
 from hwsdk.intrinsics.compiled import compiled
-from hwsdk.intrinsics.emit_llvm import wrapper_function
+from hwsdk.intrinsics.emit_llvm import stands_alone, wrapper_function
 from hwsdk.intrinsics.syntax import SemanticsError
 from hwsdk.intrinsics.trials import Trial, make_trial, mask_operand
 from hwsdk.target_desc.model import LlvmCodegen, Target
 
 Verdicts = dict[str, str | None]
-Batch = Callable[[Target, tuple[str, ...], int, int], Verdicts]
 
 
 def verify_native(
@@ -40,56 +34,27 @@ def verify_native(
     The target must be one that this machine can execute (loaded with detection).  Random operands include infinities,
     NaN and denormals; masked accesses run against a guard page.
     """
-    return _isolated(_run_batch, target, _emitted(target, names), rounds, seed)
-
-
-def check_backend(target: Target, names: Iterable[str] | None = None) -> Verdicts:
-    """Compile each llvm binding for the target's own triple: name -> what LLVM says, None when it compiles."""
-    return _isolated(_compile_batch, target, _emitted(target, names), 0, 0)
-
-
-def backend_problem(target: Target) -> str | None:
-    """What LLVM says about the triple, cpu and features; None when it knows them."""
-    if target.codegen.llvm is None:
-        return None
-    with tempfile.NamedTemporaryFile() as said:
-        verdict = _isolated(partial(_target_batch, said.name), target, ("target",), 0, 0)["target"]
-        lines = said.read().decode(errors="replace").splitlines()
-    return next((line.strip() for line in lines if "not a recognized" in line), verdict)
-
-
-def backend_lint(target: Target, place: Callable[[str], Problem]) -> list[Problem]:
-    """Problems that only the back end can find; `place(name)` gives a Problem at the intrinsic's line."""
-    return [replace(place(n), message=f"{n}: {why}") for n, why in check_backend(target).items() if why]
+    return _isolated(target, _emitted(target, names), rounds, seed)
 
 
 def _emitted(target: Target, names: Iterable[str] | None) -> tuple[str, ...]:
     """Intrinsics with an llvm form whose operands can be loaded and stored by themselves."""
-    chosen = []
-    for name, x in compiled(target).items():
-        opaque = opaque_types(x)
-        alone = (
-            not any(x.in_registers(o) and x.memory(o).opaque in opaque for o in x.tensors) if opaque else True
-        )
-        if "llvm" in x.spec.emit and alone:
-            chosen.append(name)
+    chosen = [n for n, x in compiled(target).items() if "llvm" in x.spec.emit and stands_alone(x)]
     return tuple(chosen if names is None else [n for n in names if n in chosen])
 
 
-def _isolated(batch: Batch, target: Target, names: tuple[str, ...], rounds: int, seed: int) -> Verdicts:
+def _isolated(target: Target, names: tuple[str, ...], rounds: int, seed: int) -> Verdicts:
     if not names:
         return {}
     context = multiprocessing.get_context("spawn")
     try:
         with ProcessPoolExecutor(1, mp_context=context) as pool:
-            return pool.submit(batch, target, names, rounds, seed).result()
+            return pool.submit(_run_batch, target, names, rounds, seed).result()
     except BrokenProcessPool:
         if len(names) == 1:
             return {names[0]: "the code generator ended the process (an instruction that it cannot select?)"}
     half = len(names) // 2
-    return _isolated(batch, target, names[:half], rounds, seed) | _isolated(
-        batch, target, names[half:], rounds, seed
-    )
+    return _isolated(target, names[:half], rounds, seed) | _isolated(target, names[half:], rounds, seed)
 
 
 # ---------------------------------------------------------------------------- in the worker process
@@ -99,37 +64,18 @@ def _llvm(target: Target) -> LlvmCodegen:
     return target.codegen.llvm
 
 
-def _machine(target: Target, **options: Any) -> Any:
+def _machine(target: Target) -> Any:
     import llvmlite.binding as llvm
 
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # inline assembly needs it even for text
     codegen = _llvm(target)
     features = ",".join("+" + f for f in codegen.features)
     triple = llvm.Target.from_triple(codegen.triple)
     return triple.create_target_machine(
-        cpu=codegen.cpu, features=features, opt=2, abiname=codegen.abi, **options
+        cpu=codegen.cpu, features=features, opt=2, abiname=codegen.abi, jit=True
     )
-
-
-def _target_batch(said: str, target: Target, names: tuple[str, ...], rounds: int, seed: int) -> Verdicts:
-    """LLVM only warns about an unknown cpu or feature, on the standard error stream (kept in the file `said`), and may
-    then abort."""
-    with open(said, "wb") as warnings:
-        kept = os.dup(2)
-        os.dup2(warnings.fileno(), 2)
-        try:
-            machine = _machine(target)
-            machine.emit_assembly(
-                _module(target, machine, "nothing", "define void @nothing() {\n  ret void\n}\n")
-            )
-        except RuntimeError as error:
-            return {names[0]: " ".join(str(error).split())}
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-    return {names[0]: None}
 
 
 def _module(target: Target, machine: Any, name: str, function: str) -> Any:
@@ -141,23 +87,12 @@ def _module(target: Target, machine: Any, name: str, function: str) -> Any:
     return module
 
 
-def _compile_batch(target: Target, names: tuple[str, ...], rounds: int, seed: int) -> Verdicts:
-    machine, out = _machine(target), Verdicts()
-    for name in names:
-        try:
-            machine.emit_assembly(_module(target, machine, name, wrapper_function(target, name, "use")[0]))
-            out[name] = None
-        except (RuntimeError, SemanticsError) as error:
-            out[name] = " ".join(str(error).split())
-    return out
-
-
 def _run_batch(target: Target, names: tuple[str, ...], rounds: int, seed: int) -> Verdicts:
     import llvmlite.binding as llvm
 
     out = Verdicts()
     for name in names:
-        machine = _machine(target, jit=True)
+        machine = _machine(target)
         try:
             function, _ = wrapper_function(target, name, "use")
             engine = llvm.create_mcjit_compiler(_module(target, machine, name, function), machine)

@@ -41,7 +41,7 @@ Model = TypeVar("Model")
 Clocks = dict[str, float | None]
 
 _WHOLE = {
-    "count", "max", "resident", "size_bytes", "reserved_bytes", "line_bytes", "granule_bytes", "align_bytes", "banks",
+    "count", "max", "size_bytes", "reserved_bytes", "line_bytes", "granule_bytes", "align_bytes", "banks",
     "bank_bytes", "ways", "in_flight", "address_registers",
 }  # fmt: skip
 
@@ -143,8 +143,14 @@ def _levels(data: Iterable[Mapping[str, Any]]) -> tuple[Level, ...]:
     clock: float | None = None
     for item in data:
         clock = number(item["clock_ghz"]) if "clock_ghz" in item else clock
-        out.append(_plain(Level, item, clock_ghz=clock))
+        out.append(_plain(Level, item, clock_ghz=clock, resident=_per_level(item.get("resident", {}))))
     return tuple(out)
+
+
+def _per_level(data: Mapping[str, Any]) -> FrozenMap:
+    """Level -> whole number; unknown ones are left out."""
+    found = {level: whole(quantity) for level, quantity in data.items()}
+    return FrozenMap({level: value for level, value in found.items() if value is not None})
 
 
 def _memory(data: Mapping[str, Any], clocks: Clocks) -> Memory:
@@ -163,8 +169,7 @@ def _memory(data: Mapping[str, Any], clocks: Clocks) -> Memory:
     if data["kind"] == "registers" and isinstance(given["width_bytes"], int) and count is not None:
         given["size_bytes"] = count * given["width_bytes"]
     if "pool_bytes_per" in data:
-        pools = {k: whole(v) for k, v in data["pool_bytes_per"].items()}
-        given["pool_bytes_per"] = FrozenMap({k: v for k, v in pools.items() if v is not None})
+        given["pool_bytes_per"] = _per_level(data["pool_bytes_per"])
     return _plain(Memory, data, **given)
 
 

@@ -33,16 +33,20 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     members = family_members(text)
     if not members:
         return find_target(text)
-    here, reasons = host(), []
+    here = host()
+    reasons: dict[str, list[str]] = {}
     fitting = []
     for entry, merged in members:
         why = misfit(merged.data, here)
         if why is None:
             fitting.append((len(merged.files), len(merged.data.get("features", [])), entry))
         else:
-            reasons.append(f"{entry.name}: {why}")
+            reasons.setdefault(why, []).append(entry.name)
     if not fitting:
-        raise TargetError(f"no target of family {text!r} fits this machine: " + "; ".join(reasons))
+        listed = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
+        raise TargetError(
+            f"no target of family {text!r} fits this machine ({listed}); name one to use it anyway"
+        )
     return max(fitting, key=lambda f: f[:2])[2].path
 
 
@@ -95,7 +99,7 @@ def _condition(condition: Mapping[str, Any], data: Mapping[str, Any], here: Host
         if missing:
             return f"this machine lacks {', '.join(missing)}"
     if "driver" in condition:
-        return f"it needs the driver {condition['driver']!r}, which this machine does not have"
+        return f"it needs a device of the driver {condition['driver']!r}, and none was found here"
     if "device_property" in condition:
         return f"it asks a driver for {condition['device_property']!r}"
     return None

@@ -47,8 +47,8 @@ def load_merged(path: Path) -> Merged:
             break
         place = data.at("extends")
         current = _parent(current, data["extends"], place)
-    merged = chain[-1][1]
-    for _, data in reversed(chain[:-1]):
+    merged = Map(chain[-1][1].place)
+    for _, data in reversed(chain):
         merged = _merge_top(merged, data)
     return Merged(
         merged,
@@ -158,8 +158,8 @@ def _merge_top(base: Map, over: Map) -> Map:
         inherited = out.get(key)
         if key in NAMED_LISTS and isinstance(inherited, Seq) and isinstance(value, Seq):
             value = _merge_named(inherited, value)
-        elif key in UNITED_LISTS and isinstance(inherited, Seq) and isinstance(value, Seq):
-            value = _unite(inherited, value)
+        elif key in UNITED_LISTS and isinstance(value, Seq):
+            value = _unite(inherited if isinstance(inherited, Seq) else Seq(value.place), value)
         elif key in out:
             value = _merge(inherited, value)
         out.put(key, value, over.at(key))
@@ -201,9 +201,20 @@ def _merge_named(base: Seq, over: Seq) -> Seq:
 
 
 def _unite(base: Seq, over: Seq) -> Seq:
+    """Both together, each word once; `-word` drops an inherited one."""
     out = Seq(over.place)
-    for source in (base, over):
-        for item, at in zip(source, source.items_at, strict=True):
-            if item not in out:
-                out.add(item, at)
+    for item, at in zip(base, base.items_at, strict=True):
+        out.add(item, at)
+    for item, at in zip(over, over.items_at, strict=True):
+        if isinstance(item, str) and item.startswith("-"):
+            _drop(out, item[1:], at)
+        elif item not in out:
+            out.add(item, at)
     return out
+
+
+def _drop(words: Seq, word: str, place: Place) -> None:
+    if word not in words:
+        _fail(place, f"nothing to remove: {word!r} is not inherited{nearest(word, words)}")
+    index = words.index(word)
+    del words[index], words.items_at[index]

@@ -73,7 +73,7 @@ class Level:
     index: tuple[str, ...] = ()
     max_grid: tuple[int, ...] = ()
     fork_cycles: float = 0.0  # to start work on all instances of this level
-    resident: int | None = None  # instances of the next `max` level inside that one instance holds at once
+    resident: Mapping[str, int] = EMPTY  # `max` level inside -> instances that one instance holds at once
 
 
 @dataclass(frozen=True)

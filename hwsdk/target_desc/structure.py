@@ -105,9 +105,23 @@ def _levels(description: Description, names: _Names) -> Iterator[Finding]:
                 path,
                 f"level {name!r} states {problem} of 'count' (hardware) and 'max' (chosen by the program)",
             )
-        for key in ("count", "max", "resident", "clock_ghz"):
+        for key in ("count", "max", "clock_ghz"):
             if number(level.get(key)) == 0:
                 yield (*path, key), f"{key} of level {name!r} is 0"
+        yield from _resident(path, level, names)
+
+
+def _resident(path: tuple[str, ...], level: Mapping[str, Any], names: _Names) -> Iterator[Finding]:
+    """Residency is stated for levels further in whose number the program chooses."""
+    order = list(names.levels)
+    inside = [n for n in order[order.index(path[-1]) + 1 :] if "max" in names.levels[n]]
+    for inner, limit in level.get("resident", {}).items():
+        if inner not in inside:
+            known = nearest(inner, inside)
+            message = f"resident: {inner!r} is no program-chosen level inside {path[-1]!r}{known}"
+            yield (*path, "resident"), message
+        elif number(limit) == 0:
+            yield (*path, "resident"), f"resident {inner} of level {path[-1]!r} is 0"
 
 
 def _memories(description: Description, names: _Names) -> Iterator[Finding]:

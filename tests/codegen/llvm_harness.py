@@ -36,7 +36,11 @@ def host_target(registers: int = 16, width: int = 32) -> Target:
             Memory("vreg", "registers", "core", count=registers, width_bytes=width),
         ),
         dtypes=MappingProxyType({"f16": half, "f32": DTypeSupport("native")}),
-        codegen=Codegen("llvm", "simd", LlvmCodegen(llvm.get_default_triple(), llvm.get_host_cpu_name())),
+        codegen=Codegen(
+            "llvm",
+            "simd",
+            LlvmCodegen(llvm.get_default_triple(), llvm.get_host_cpu_name(), features=features),
+        ),
     )
 
 

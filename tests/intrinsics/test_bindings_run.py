@@ -21,7 +21,7 @@ import pytest
 from hwsdk.intrinsics import compiled, load_checked
 from hwsdk.intrinsics.emit_source import wrapper_source
 from hwsdk.intrinsics.trials import make_trial
-from hwsdk.intrinsics.verify import backend_problem, check_backend, failures, run_once, verify_native
+from hwsdk.intrinsics.verify import failures, run_once, verify_native
 from hwsdk.target_desc import load_target
 from hwsdk.target_desc.host import host
 from tests.target_desc.editing import DATA, ROOT, copies, edit
@@ -94,31 +94,7 @@ def test_untrue_descriptions_are_caught_by_running(
     assert verify_native(load_target(path), [intrinsic], rounds=40)[intrinsic] is not None, what
 
 
-# -------------------------------------------------------------------------------------------------------- other chips
-@pytest.mark.parametrize(
-    "path", [V3, V4, DATA / "warp.yaml", DATA / "warp_group.yaml", DATA / "scalable.yaml"]
-)
-def test_bindings_compile_for_their_own_triple(path: Path) -> None:
-    target = load_target(path, detect=False, features=[f for f in OPTIONAL if f"{f}" in path.read_text()])
-    assert not failures(check_backend(target))
-    assert backend_problem(target) is None
-
-
-def test_an_unknown_cpu_or_feature_is_said_before_it_hurts(tmp_path: Path) -> None:
-    path, _ = edit(copies(tmp_path), "simd", "cpu: x86-64-v3", "cpu: x86-64-v33")
-    assert "'x86-64-v33' is not a recognized processor" in str(
-        backend_problem(load_target(path, detect=False))
-    )
-    path, _ = edit(tmp_path, "scalable", "riscv64-unknown-linux-gnu", "nonesuch-unknown-linux-gnu")
-    assert "nonesuch" in str(backend_problem(load_target(path, detect=False)))
-
-
-def test_an_instruction_that_cannot_be_selected_is_one_line(tmp_path: Path) -> None:
-    path, _ = edit(copies(tmp_path), "simd", "features: [avx2, fma]", "features: [fma]")
-    verdicts = check_backend(load_target(path, detect=False), ["fma_f32", "dot2_u8i8_i16"])
-    assert verdicts["fma_f32"] is None
-
-
+# -------------------------------------------------------------------------------------------------- tile registers
 def test_tiles_compile_to_tile_instructions() -> None:
     """Few machines have the tile unit; the chain zero, load, dot, store must at least select its instructions."""
     from tests.intrinsics.tiles import assembly

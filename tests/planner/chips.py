@@ -167,7 +167,7 @@ def grouped() -> Target:
     copy = Intrinsic("copy", "copier", "lane", "dst[b] = src[b]", ends, {}, Cost(), {"b": 16})
     levels = (
         Level("device", count=1, fork_cycles=4000),
-        Level("core", count=108, resident=32, fork_cycles=700),
+        Level("core", count=108, resident={"workgroup": 32}, fork_cycles=700),
         Level("workgroup", max=32),
         Level("group", max=16),
         Level("lane", count=32, lockstep=True),

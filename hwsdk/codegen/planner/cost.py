@@ -130,10 +130,13 @@ def _operands(nest: Nest, inward: Place | None) -> tuple[Vector, Vector, Vector]
         k = (np.full(len(nest), K), np.full(len(nest), float(machine.engine.k)))
         moved = traffic([*blocks, *registers, k], tiles.worker, element, None)
         return moved.bytes["a"], moved.bytes["b"], np.where(nest.stays, 1.0, moved.visits)
+    staged = traffic(blocks, tiles.worker, element, None)
     if inward.kind != "cache":
-        moved = traffic(blocks, tiles.worker, element, None)
-        return moved.bytes["a"], moved.bytes["b"], moved.visits
+        return staged.bytes["a"], staged.bytes["b"], staged.visits
     element["a"] /= problem.a_reuse
+    if machine.staged:  # on its way into the scratchpad: read once per block, whatever computes on it there
+        moved = traffic(blocks, tiles.worker, element, inward.bytes)
+        return moved.bytes["a"], moved.bytes["b"], staged.visits
     moved = traffic([*blocks, *registers], tiles.worker, element, inward.bytes)
     a = moved.bytes["a"]
     columns = tiles.trips[N] * ceil_div(tiles.level[N], tiles.register[1])

@@ -143,15 +143,18 @@ def copy_registers(nest: Nest) -> Vector:
     their data."""
     problem, level = nest.problem, nest.tiles.level
     staged = (level[M] * problem.a_bytes + level[N] * problem.b_bytes) * level[K] / nest.groups
-    waiting = copies_through_registers(nest) & (nest.tiles.buffers > 1)
+    waiting = (nest.tiles.buffers - 1) * copies_through_registers(nest)
     return np.asarray(staged * (POINTER_BYTES / COPY_GRANULE + waiting))
 
 
 def occupancy_of(nest: Nest, registers: Vector, used: Vector) -> Vector:
-    """Worker tiles in flight: the least of what scratchpad, register file and the level itself allow."""
+    """Worker tiles in flight: the least of what scratchpad, register file and the resident tiles and groups of a
+    worker allow."""
     inner, near, store = nest.machine.inner, nest.machine.near, nest.machine.store
     assert inner is not None
     assert store is not None
     by_pad = np.floor((near.pool or near.bytes) / np.maximum(used, 1))
     by_file = np.floor(store.pool / (nest.groups * registers)) if store.pool else np.full(len(nest), np.inf)
-    return np.asarray(np.minimum(np.minimum(by_pad, by_file), inner.resident_tiles))
+    by_group = np.floor(inner.resident / nest.groups) if inner.resident else np.full(len(nest), np.inf)
+    tiles = np.full(len(nest), float(inner.resident_tiles))
+    return np.asarray(np.minimum.reduce([by_pad, by_file, by_group, tiles]))

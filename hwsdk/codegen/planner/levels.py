@@ -94,6 +94,7 @@ class Inner:
     lanes: int
     register_bytes: float  # usable, of all lanes of one instance
     resident_tiles: int  # tiles that one worker keeps in flight at most
+    resident: int  # instances of this level that one worker keeps in flight at most; 0: no limit
 
 
 @dataclass(frozen=True)
@@ -329,12 +330,13 @@ def _inner(target: Target, intrinsic: Intrinsic, near: Place, home: Memory) -> I
         most=min(16, level.max or 1),
         lanes=lanes,
         register_bytes=file.bytes * (lanes if home.per != level.name else 1),
-        resident_tiles=holder.resident or _most(target.levels[worker + 1 : scope]) or 1,
+        resident_tiles=_resident_tiles(holder, target.levels[worker + 1 : scope]),
+        resident=holder.resident.get(level.name, 0),
     )
 
 
-def _most(levels: tuple[Level, ...]) -> int:
-    return math.prod(x.max or 1 for x in levels)
+def _resident_tiles(holder: Level, between: tuple[Level, ...]) -> int:
+    return math.prod(holder.resident.get(level.name, level.max or 1) for level in between)
 
 
 def _copies(target: Target) -> Copies | None:
