@@ -1,0 +1,13 @@
+"""PTX text for the lock-step engine: kernels are checked without a GPU by running the very text that ships.
+
+    Module.parse(text)     kernels as programs of `hwsdk.sim.simt`
+    PtxError               everything in the text that is malformed or not supported
+
+How text becomes a program: lexer, parser (syntax), builder (scopes, context, types); what instructions mean:
+arithmetic, logic, conversions, comparisons, memory, atomics, warp, matrix, control, joined in table.
+"""
+
+from hwsdk.targets.cuda.ptx.module import Module, chip
+from hwsdk.targets.cuda.ptx.syntax import Problem, PtxError
+
+__all__ = ["Module", "Problem", "PtxError", "chip"]
