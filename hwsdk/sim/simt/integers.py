@@ -135,7 +135,8 @@ def extract_field(a: Array, start: Array, length: Array) -> Array:
     start, length = start & np.uint32(255), length & np.uint32(255)
     plain = unsigned(a.dtype)
     value = shift_right(a.view(plain), start)
-    mask = shift_left(np.ones(1, plain), length) - plain.type(1)
+    inside = np.minimum(length, np.where(start < width, np.uint32(width) - start, np.uint32(0)))
+    mask = shift_left(np.ones(1, plain), inside) - plain.type(1)
     field: Array = value & mask
     if a.dtype.kind == "u":
         return field

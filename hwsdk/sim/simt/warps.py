@@ -68,7 +68,7 @@ def missing(frame: Frame, lanes: Lanes, members: Read | None) -> Array | None:
         return None
     here = present(frame, lanes)
     if members is None:
-        complete: Array = here.reshape(-1, frame.chip.warp_lanes).all(axis=1)
+        complete = np.asarray(here.reshape(-1, frame.chip.warp_lanes).all(axis=1))
         absent = ~complete[frame.warp_of[numbers(frame, lanes)]]
         return absent if absent.any() else None
     mask = spread(frame, lanes, members(frame, lanes)).astype(np.uint64)
