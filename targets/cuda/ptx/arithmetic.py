@@ -70,7 +70,7 @@ def add_or_sub(context: Context) -> None:
     if kind.is_float or kind.pair:
         _float_binary(context, kind, name)
         return
-    if context.take("cc"):
+    if "cc" in context.left:
         _with_carry(context, kind, name, False)
         return
     if context.take("sat"):
@@ -122,9 +122,6 @@ def multiply_add(context: Context) -> None:
         fused(context, kind)
         return
     part = context.take("lo", "hi", "wide")
-    carry = context.take("cc")
-    if carry:
-        context.fail(".cc is not supported here")
     third = kind
     product: Function = np.multiply
     if part == "wide":
@@ -133,6 +130,9 @@ def multiply_add(context: Context) -> None:
         product = integers.multiply_high
     elif not part:
         context.fail("an integer product must say .lo, .hi or .wide")
+    if "cc" in context.left:
+        _with_carry(context, kind, "add", False, product)
+        return
     function: Function = lambda a, b, c: product(a, b) + c  # noqa: E731
     if context.take("sat"):
         if kind.name != "s32" or part != "hi":
@@ -208,22 +208,22 @@ def remainder(context: Context) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ carries
-def _with_carry(context: Context, kind: Type, name: str, uses: bool) -> None:
-    writes = context.take("cc") or not uses
-    context.done(3)
-    write, a, b = context.write(0, kind), context.read(1, kind), context.read(2, kind)
+def _with_carry(context: Context, kind: Type, name: str, uses: bool, product: Function | None = None) -> None:
+    """A sum or difference that takes the carry (`uses`) and leaves one (.cc); of `product` of the first two operands
+    and the third, or of two operands."""
+    writes = bool(context.take("cc"))
+    context.done(4 if product else 3)
     plain = np.dtype(f"u{kind.bytes}")
+    write = context.write(0, kind)
+    reads = [context.read(i, kind) for i in range(1, 4 if product else 3)]
 
     def run(frame: Any, lanes: Lanes) -> None:
-        x, y = a(frame, lanes).view(plain), b(frame, lanes).view(plain)
+        values = [read(frame, lanes) for read in reads]
+        if product is not None:
+            values = [product(values[0], values[1]), values[2]]
         carry = frame.carry if frame.carry.shape[0] == 1 or lanes is None else frame.carry[lanes]
         extra = carry.astype(plain) if uses else np.zeros(1, plain)
-        if name == "add":
-            total = x + y + extra
-            out = (total < x) | ((extra != 0) & (total == x))
-        else:
-            total = x - y - extra
-            out = (x < y) | ((extra != 0) & (x == y))
+        total, out = _carried(values[0].view(plain), values[1].view(plain), extra, name)
         write(frame, lanes, total.view(kind.dtype))
         if writes:
             full = np.zeros(frame.lanes, bool)
@@ -234,9 +234,26 @@ def _with_carry(context: Context, kind: Type, name: str, uses: bool) -> None:
     context.emit(run, "integer")
 
 
+def _carried(x: Array, y: Array, extra: Array, name: str) -> tuple[Array, Array]:
+    """(result, carry or borrow out)"""
+    if name == "sub":
+        return x - y - extra, (x < y) | ((extra != 0) & (x == y))
+    total = x + y + extra
+    return total, (total < x) | ((extra != 0) & (total == x))
+
+
 def add_with_carry(context: Context) -> None:
     kind = context.type()
     _with_carry(context, kind, context.instruction.opcode[:3], True)
+
+
+def multiply_add_with_carry(context: Context) -> None:
+    kind = context.type()
+    part = context.take("lo", "hi")
+    if not part:
+        context.fail("a product with carry is .lo or .hi")
+    product: Function = np.multiply if part == "lo" else integers.multiply_high
+    _with_carry(context, kind, "add", True, product)
 
 
 # ------------------------------------------------------------------------------------------------ min, max, abs, neg
@@ -359,6 +376,7 @@ BUILDERS: dict[str, Callable[[Context], None]] = {
     "sub": add_or_sub,
     "addc": add_with_carry,
     "subc": add_with_carry,
+    "madc": multiply_add_with_carry,
     "mul": multiply,
     "mad": multiply_add,
     "mul24": multiply_24,

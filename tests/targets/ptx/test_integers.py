@@ -233,6 +233,18 @@ def test_additions_with_carry() -> None:
         assert int(outs[3][i]) << 32 | int(outs[2][i]) == (x - y) % 2**64
 
 
+def test_products_with_carry() -> None:
+    a, b, c, d = (samples(32, i) for i in range(4))
+    outs = run(
+        "mad.lo.cc.u32 %o0, %i0, %i1, %i2; madc.hi.cc.u32 %o1, %i0, %i1, %i3; addc.u32 %o2, 0, 0;",
+        [a, b, c, d],
+        [np.uint32] * 3,
+    )
+    for i in range(len(a)):
+        total = int(a[i]) * int(b[i]) + (int(d[i]) << 32 | int(c[i]))
+        assert sum(int(o[i]) << 32 * j for j, o in enumerate(outs)) == total
+
+
 def test_masks_and_extensions() -> None:
     check("bmsk.clamp.b32 %o0, 5, 7;", ["b32"], "b32", lambda _: 0b111111100000)
     check("szext.wrap.s32 %o0, %i0, 12;", ["b32"], "s32", lambda a: signed(a & 0xFFF, 12))
