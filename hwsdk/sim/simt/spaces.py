@@ -326,14 +326,14 @@ def _bank_passes(frame: Frame, lanes: Lanes, addresses: Array, size: int, warp_l
         needed, ideal = costs.passes(addresses, size, frame.shape.padded, warp_lanes, chip)
         frame.tally.bank_conflicts += needed - ideal
         return needed
-    total = 0
+    # absent lanes ask for what the first active one of their warp asks for, which costs nothing
     warps = frame.warp_of[lanes]
-    starts = np.flatnonzero(np.concatenate([[True], warps[1:] != warps[:-1]]))
-    for part in np.split(addresses, starts[1:]):
-        needed, ideal = costs.passes(part, size, None, warp_lanes, chip)
-        frame.tally.bank_conflicts += needed - ideal
-        total += needed
-    return total
+    first = np.concatenate([[True], warps[1:] != warps[:-1]])
+    rows = np.repeat(addresses[first][:, None], chip.warp_lanes, 1)
+    rows[np.cumsum(first) - 1, lanes % chip.warp_lanes] = addresses
+    needed, ideal = costs.passes(rows.reshape(-1), size, None, warp_lanes, chip)
+    frame.tally.bank_conflicts += needed - ideal
+    return needed
 
 
 # ------------------------------------------------------------------------------------------------ copies

@@ -114,8 +114,9 @@ class _Parser:
                     self.name()
             elif word == ".address_size":
                 self.next()
-                if self.integer() != 64:
+                if self.now.text != "64":
                     self.fail("only 64-bit addresses are supported")
+                self.next()
             elif word in _LINES:
                 self.skip_line()
             elif word == ".section":
@@ -291,6 +292,7 @@ class _Parser:
         elif token.kind == "name" or token.text == "@":
             found.append(self._instruction())
         else:
+            self.next()  # says so if the text ends here
             self.fail(f"{token.text!r} begins no statement")
 
     def _directive(self, found: list[Statement]) -> None:
@@ -399,12 +401,15 @@ class _Parser:
                 self.expect(",")
         return tuple(found)
 
-    def _address(self) -> Address:
+    def _address(self) -> Address | Group:
+        """[base+offset]; anything longer is a form that no builder takes."""
         base: Name | Number
         base = Name(self.name()) if self.now.kind == "name" else self._number()
         offset = 0
         if self.accept("+") or self.now.text == "-":
             offset = self.integer()
+        if self.accept(","):
+            return Group((Address(base, offset), *self._items("]")))
         self.expect("]")
         return Address(base, offset)
 

@@ -50,7 +50,9 @@ def rounded(number: Fraction, name: str, mode: str = "rn", negative_zero: bool =
     sign = -1.0 if number < 0 else 1.0
     if result >= Fraction(2) ** (high + 1):
         grows = mode in ("rn", "rna") or (mode == "rp" and number > 0) or (mode == "rm" and number < 0)
-        return sign * (math.inf if grows else float((2 - Fraction(1, 1 << (digits - 1))) * Fraction(2) ** high))
+        return sign * (
+            math.inf if grows else float((2 - Fraction(1, 1 << (digits - 1))) * Fraction(2) ** high)
+        )
     return sign * float(result)
 
 
@@ -70,12 +72,27 @@ def samples(name: str, count: int, seed: int) -> npt.NDArray[Any]:
     rng = np.random.default_rng(seed)
     infinity = ((1 << (width - digits)) - 1) << (digits - 1)
     one = -low << (digits - 1)
-    special = [0, 1, 2, one, one + 1, one - 1, infinity, infinity - 1, infinity | 1 << (digits - 2), 1 << (digits - 1)]
+    special = [
+        0,
+        1,
+        2,
+        one,
+        one + 1,
+        one - 1,
+        infinity,
+        infinity - 1,
+        infinity | 1 << (digits - 2),
+        1 << (digits - 1),
+    ]
     special += [(1 << (digits - 1)) - 1]
     special += [s | 1 << (width - 1) for s in special]
     near = rng.integers(0, 1 << (digits + 2), count // 2).astype(object) + (one - (1 << digits))
     near = [int(n) | (int(s) << (width - 1)) for n, s in zip(near, rng.integers(0, 2, count // 2))]
-    free = [int(n) for n in rng.integers(0, 1 << 63, count, dtype=np.uint64) >> np.uint64(63 - width)] if width < 64 else []
+    free = (
+        [int(n) for n in rng.integers(0, 1 << 63, count, dtype=np.uint64) >> np.uint64(63 - width)]
+        if width < 64
+        else []
+    )
     free = free or [int(n) for n in rng.integers(0, 2**64, count, dtype=np.uint64)]
     chosen = (special + near + free)[:count]
     order = rng.permutation(len(chosen))

@@ -35,7 +35,9 @@ def engine(**options: Any) -> Engine:
     return Engine(chip(shared_bytes=166912), **options)
 
 
-def kernel(body: str, parameters: Sequence[str] = (), outside: str = "", directives: str = "", name: str = "k") -> str:
+def kernel(
+    body: str, parameters: Sequence[str] = (), outside: str = "", directives: str = "", name: str = "k"
+) -> str:
     """A whole file.  parameters: their types, named p0, p1, ...; %tid.x is in %t."""
     given = ", ".join(f".param .{kind} p{i}" for i, kind in enumerate(parameters))
     return f"""{HEAD}
@@ -97,7 +99,8 @@ import sys
 import llvmlite.binding as llvm
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
-machine = llvm.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(cpu=sys.argv[1], features=sys.argv[2], opt=3)
+target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
+machine = target.create_target_machine(cpu=sys.argv[1], features=sys.argv[2], opt=3)
 module = llvm.parse_assembly(sys.stdin.read())
 module.triple, module.data_layout = "nvptx64-nvidia-cuda", str(machine.target_data)
 module.verify()

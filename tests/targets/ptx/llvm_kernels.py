@@ -81,7 +81,9 @@ attributes #0 = {{ "nvvm.reqntid"="256,1,1" }}
 def _butterfly(op: str, value: str, name: str) -> tuple[str, str]:
     lines = []
     for step in (16, 8, 4, 2, 1):
-        lines.append(f"  %{name}s{step} = call float @llvm.nvvm.shfl.sync.bfly.f32(i32 -1, float {value}, i32 {step}, i32 31)")
+        lines.append(
+            f"  %{name}s{step} = call float @llvm.nvvm.shfl.sync.bfly.f32(i32 -1, float {value}, i32 {step}, i32 31)"
+        )
         lines.append(f"  %{name}v{step} = {op.format(a=value, b=f'%{name}s{step}')}")
         value = f"%{name}v{step}"
     return "\n".join(lines), value
@@ -309,7 +311,7 @@ Copy = tuple[str, str, str, str, int]
 
 
 def _copies(e: Lines, t: str, block: tuple[str, str], k_bytes: str, n_bytes: str) -> list[Copy]:
-    """(array, target in the stage, source, bytes from step to step, offset of the ring), two pieces of each per lane."""
+    """(array, target in the stage, source, bytes from step to step, offset of the ring), two pieces each."""
     found: list[Copy] = []
     bx, by = block
     for part in range(2):

@@ -94,7 +94,9 @@ def test_to_whole_floats(mode: str) -> None:
     bits = samples("f32", 300, 8)
     (out,) = run(f"cvt.{mode}.f32.f32 %o0, %i0;", [bits], [np.uint32])
     for x, z in zip(values(bits, "f32"), values(out, "f32")):
-        want = x if not math.isfinite(x) or abs(x) > 2**40 else math.copysign(float(ROUND[mode](Fraction(x))), x)
+        want = (
+            x if not math.isfinite(x) or abs(x) > 2**40 else math.copysign(float(ROUND[mode](Fraction(x))), x)
+        )
         assert same(z, want)
 
 
@@ -119,7 +121,9 @@ def test_tf32_keeps_ten_bits() -> None:
         assert z & 0x1FFF == 0
 
 
-@pytest.mark.parametrize("name,kind", [("e4m3x2", ml_dtypes.float8_e4m3fn), ("e5m2x2", ml_dtypes.float8_e5m2)])
+@pytest.mark.parametrize(
+    "name,kind", [("e4m3x2", ml_dtypes.float8_e4m3fn), ("e5m2x2", ml_dtypes.float8_e5m2)]
+)
 def test_eight_bit_floats(name: str, kind: Any) -> None:
     x = np.linspace(-500, 500, 64, dtype=np.float32)
     y = np.linspace(-2, 2, 64, dtype=np.float32)
@@ -180,7 +184,14 @@ def test_predicates_join_and_have_an_opposite() -> None:
     )
     for i, (x, y, z) in enumerate(zip(a.tolist(), b.tolist(), c.tolist())):
         less, one = x < y, z == 1
-        want = [less and one, not less and one, less or not one, less != one, less == one, less == one and one]
+        want = [
+            less and one,
+            not less and one,
+            less or not one,
+            less != one,
+            less == one,
+            less == one and one,
+        ]
         assert [bool(o[i]) for o in outs] == want
 
 

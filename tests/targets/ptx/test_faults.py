@@ -44,7 +44,8 @@ CASES = [
     ),
     Case(
         "missing barrier before the buffer is used again",
-        "st.shared.u32 [%r9], %t; bar.sync 0; xor.b32 %r1, %t, 32; mad.lo.u32 %r1, %r1, 4, %r8; ld.shared.u32 %r2, [%r1];"
+        "st.shared.u32 [%r9], %t; bar.sync 0; xor.b32 %r1, %t, 32; mad.lo.u32 %r1, %r1, 4, %r8; "
+        "ld.shared.u32 %r2, [%r1];"
         "st.shared.u32 [%r9], %r2;",
         FaultKind.RACE,
         "this lane writes .* reads",
@@ -64,7 +65,8 @@ CASES = [
     ),
     Case(
         "a plain read beside atomics",
-        "setp.eq.u32 %p1, %t, 0; @%p1 st.shared.u32 [%r8], 0; bar.sync 0; red.shared.add.u32 [%r8], 1; ld.shared.u32 %r1, [%r8];",
+        "setp.eq.u32 %p1, %t, 0; @%p1 st.shared.u32 [%r8], 0; bar.sync 0; red.shared.add.u32 [%r8], 1; "
+        "ld.shared.u32 %r1, [%r8];",
         FaultKind.RACE,
         "this lane reads .* changes atomically",
     ),
@@ -77,7 +79,8 @@ CASES = [
     ),
     Case(
         "a block reads what another writes",
-        "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%d2], 5; @!%p1 ld.global.u32 %r2, [%d2];",
+        "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%d2], 5; "
+        "@!%p1 ld.global.u32 %r2, [%d2];",
         FaultKind.RACE,
         r"reads .* block \(0, 0, 0\) writes",
         grid=2,
@@ -126,15 +129,27 @@ CASES = [
         block=96,
     ),
     Case("before the start", "ld.global.u32 %r1, [%d1+-4];", FaultKind.OUT_OF_BOUNDS, "4 bytes before array"),
-    Case("null", "mov.u64 %d3, 0; ld.global.u32 %r1, [%d3];", FaultKind.OUT_OF_BOUNDS, "bytes before|far from"),
+    Case(
+        "null", "mov.u64 %d3, 0; ld.global.u32 %r1, [%d3];", FaultKind.OUT_OF_BOUNDS, "bytes before|far from"
+    ),
     Case(
         "wild",
         "mov.u64 %d3, 0xfffffffffffffff0; ld.global.u32 %r1, [%d3];",
         FaultKind.OUT_OF_BOUNDS,
         "where nothing is allocated",
     ),
-    Case("shared out of bounds", "st.shared.u32 [%r9+268], 1;", FaultKind.OUT_OF_BOUNDS, "4-byte write .* of shared"),
-    Case("far out of shared memory", "st.shared.u32 [%r9+100000], 1;", FaultKind.OUT_OF_BOUNDS, "which has 512 bytes"),
+    Case(
+        "shared out of bounds",
+        "st.shared.u32 [%r9+268], 1;",
+        FaultKind.OUT_OF_BOUNDS,
+        "4-byte write .* of shared",
+    ),
+    Case(
+        "far out of shared memory",
+        "st.shared.u32 [%r9+100000], 1;",
+        FaultKind.OUT_OF_BOUNDS,
+        "which has 512 bytes",
+    ),
     Case(
         "misaligned vector",
         "ld.global.v2.u32 {%r1, %r2}, [%d2];",
@@ -175,7 +190,8 @@ CASES = [
     ),
     Case(
         "lanes of a warp arrive at the barrier from two sides",
-        "and.b32 %r1, %t, 1; setp.eq.u32 %p1, %r1, 1; @%p1 bra A; bar.sync 0; bra B; A: bar.sync 0; B: mov.u32 %r1, 0;",
+        "and.b32 %r1, %t, 1; setp.eq.u32 %p1, %r1, 1; @%p1 bra A; bar.sync 0; bra B; A: bar.sync 0; "
+        "B: mov.u32 %r1, 0;",
         FaultKind.DIVERGENT_BARRIER,
         "lanes of one warp arrive by different instructions",
     ),
@@ -193,7 +209,8 @@ CASES = [
     ),
     Case(
         "members that never come",
-        "and.b32 %r1, %t, 31; setp.lt.u32 %p1, %r1, 16; @!%p1 bra W; vote.sync.ballot.b32 %r1, %p1, -1; W: bar.sync 0;",
+        "and.b32 %r1, %t, 31; setp.lt.u32 %p1, %r1, 16; @!%p1 bra W; vote.sync.ballot.b32 %r1, %p1, -1; "
+        "W: bar.sync 0;",
         FaultKind.DIVERGED_WARP,
         r"lanes 0\.\.15 of the warp are here, the others wait at a barrier",
     ),
@@ -220,7 +237,8 @@ CASES = [
     Case("division by zero", "div.u32 %r1, 5, %t;", FaultKind.DIVISION, "the divisor is 0"),
     Case(
         "late wait",
-        "cp.async.ca.shared.global [%r9], [%d2], 4; cp.async.commit_group; ld.shared.u32 %r1, [%r9]; cp.async.wait_group 0;",
+        "cp.async.ca.shared.global [%r9], [%d2], 4; cp.async.commit_group; ld.shared.u32 %r1, [%r9]; "
+        "cp.async.wait_group 0;",
         FaultKind.IN_FLIGHT,
         "4-byte read of byte 0 of shared buffer .* before the wait for the copy",
     ),
@@ -232,7 +250,8 @@ CASES = [
     ),
     Case(
         "a copied word of another lane without a barrier",
-        "cp.async.ca.shared.global [%r9], [%d2], 4; cp.async.wait_all; xor.b32 %r1, %t, 1; mad.lo.u32 %r1, %r1, 4, %r8;"
+        "cp.async.ca.shared.global [%r9], [%d2], 4; cp.async.wait_all; xor.b32 %r1, %t, 1; "
+        "mad.lo.u32 %r1, %r1, 4, %r8;"
         "ld.shared.u32 %r2, [%r1];",
         FaultKind.RACE,
         "this lane reads",
@@ -245,7 +264,8 @@ CASES = [
     ),
     Case(
         "the source of a copy is written",
-        "cp.async.ca.shared.global [%r9], [%d2], 4; cp.async.commit_group; st.global.u32 [%d2], 1; cp.async.wait_group 0;",
+        "cp.async.ca.shared.global [%r9], [%d2], 4; cp.async.commit_group; st.global.u32 [%d2], 1; "
+        "cp.async.wait_group 0;",
         FaultKind.IN_FLIGHT,
         "store to the source of a copy",
     ),
@@ -339,7 +359,9 @@ def test_gemm_with_too_little_shared_memory(text: str) -> None:
     with pytest.raises(KernelFault, match="of shared") as caught:
         multiply(text, "half", 64, 64, 96, shared=kernels.STAGES * 2 * kernels.STAGE_BYTES - 16)
     assert caught.value.kind is FaultKind.OUT_OF_BOUNDS
-    with pytest.raises(KernelFault, match=r"a block needs 200000 bytes of shared memory, the chip has 166912") as caught:
+    with pytest.raises(
+        KernelFault, match=r"a block needs 200000 bytes of shared memory, the chip has 166912"
+    ) as caught:
         multiply(text, "half", 64, 64, 96, shared=200000)
     assert caught.value.kind is FaultKind.LAUNCH
 
@@ -351,7 +373,13 @@ def test_gemm_with_swapped_registers_is_wrong(text: str) -> None:
     assert found
     a, b = found.groups()
     whole = found.group()
-    swapped = whole[: whole.rindex(a)] + b + whole[whole.rindex(a) + len(a) : whole.rindex(b)] + a + whole[whole.rindex(b) + len(b) :]
+    swapped = (
+        whole[: whole.rindex(a)]
+        + b
+        + whole[whole.rindex(a) + len(a) : whole.rindex(b)]
+        + a
+        + whole[whole.rindex(b) + len(b) :]
+    )
     got, (exact, bound), _ = multiply(broken(text, whole, swapped), "half", 64, 64, 96)
     assert (np.abs(got - exact) > bound).any()
 
@@ -376,7 +404,9 @@ def test_gemm_without_a_swizzle_costs_bank_conflicts() -> None:
 
 def test_gemm_with_the_wrong_block(text: str) -> None:
     device = engine()
-    with pytest.raises(KernelFault, match=r"compiled for blocks of \(128, 1, 1\), not \(64, 1, 1\)") as caught:
+    with pytest.raises(
+        KernelFault, match=r"compiled for blocks of \(128, 1, 1\), not \(64, 1, 1\)"
+    ) as caught:
         device.launch(program(text, "gemm"), 1, 64, [0, 0, 0, 64, 64, 32], 1024)
     assert caught.value.kind is FaultKind.LAUNCH
 

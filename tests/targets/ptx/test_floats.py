@@ -16,13 +16,17 @@ from tests.targets.ptx.harness import run
 COUNT = 400
 
 
-def binary(instruction: str, name: str, seed: int = 0, count: int = COUNT) -> tuple[list[float], list[float], list[float]]:
+def binary(
+    instruction: str, name: str, seed: int = 0, count: int = COUNT
+) -> tuple[list[float], list[float], list[float]]:
     a, b = samples(name, count, seed), samples(name, count, seed + 1)
     (out,) = run(f"{instruction} %o0, %i0, %i1;", [a, b], [DTYPES[name]])
     return values(a, name), values(b, name), values(out, name)
 
 
-def expected(op: Callable[[Fraction, Fraction], Fraction], a: float, b: float, name: str, mode: str) -> float | None:
+def expected(
+    op: Callable[[Fraction, Fraction], Fraction], a: float, b: float, name: str, mode: str
+) -> float | None:
     """None where IEEE rules for infinities and NaN hold, which Python's floats follow as well."""
     if not (math.isfinite(a) and math.isfinite(b)):
         return None
@@ -49,7 +53,8 @@ def test_arithmetic_is_rounded_once(name: str, word: str, op: Callable[..., Frac
 
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
 @pytest.mark.parametrize(
-    "word,op", [("add", operator.add), ("sub", operator.sub), ("mul", operator.mul), ("div", operator.truediv)]
+    "word,op",
+    [("add", operator.add), ("sub", operator.sub), ("mul", operator.mul), ("div", operator.truediv)],
 )
 def test_directed_rounding(word: str, op: Callable[..., Fraction], mode: str) -> None:
     a, b, got = binary(f"{word}.{mode}.f32", "f32", 10)
@@ -74,7 +79,16 @@ def test_division(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name,mode", [("f16", "rn"), ("bf16", "rn"), ("f32", "rn"), ("f64", "rn"), ("f32", "rz"), ("f32", "rm"), ("f32", "rp")]
+    "name,mode",
+    [
+        ("f16", "rn"),
+        ("bf16", "rn"),
+        ("f32", "rn"),
+        ("f64", "rn"),
+        ("f32", "rz"),
+        ("f32", "rm"),
+        ("f32", "rp"),
+    ],
 )
 def test_fma_is_rounded_once(name: str, mode: str) -> None:
     a, b, c = (samples(name, 1000, 30 + i) for i in range(3))
@@ -104,10 +118,15 @@ def test_fma_f32_where_float64_rounds_twice() -> None:
     b = np.array([1 + 2.0**-23], np.float32)  # a * b = 1 + 2**-22 + 2**-46
     c = np.array([2.0**2], np.float32)  # 5 + 2**-22 + 2**-46: just above the tie at 5 + 2**-22
     for sign in (1, -1):
-        (out,) = run("fma.rn.f32 %o0, %i0, %i1, %i2;", [x.view(np.uint32) for x in (a * np.float32(sign), b, c * np.float32(sign))], [np.float32])  # fmt: skip
+        inputs = [x.view(np.uint32) for x in (a * np.float32(sign), b, c * np.float32(sign))]
+        (out,) = run("fma.rn.f32 %o0, %i0, %i1, %i2;", inputs, [np.float32])
         exact = Fraction(float(a[0])) * sign * Fraction(float(b[0])) + Fraction(float(c[0])) * sign
         assert out[0] == rounded(exact, "f32")
-    far = np.array([2.0**30 + 2.0**7], np.float32), np.array([2.0**30], np.float32), np.array([2.0**-40], np.float32)
+    far = (
+        np.array([2.0**30 + 2.0**7], np.float32),
+        np.array([2.0**30], np.float32),
+        np.array([2.0**-40], np.float32),
+    )
     (out,) = run("fma.rn.f32 %o0, %i0, %i1, %i2;", [x.view(np.uint32) for x in far], [np.float32])
     exact = Fraction(float(far[0][0])) * Fraction(float(far[1][0])) + Fraction(float(far[2][0]))
     assert out[0] == rounded(exact, "f32")
@@ -125,7 +144,8 @@ def test_pairs_are_two_halves(name: str, word: str, op: Callable[..., Fraction])
 
 
 @pytest.mark.parametrize(
-    "name,propagates", [(n, p) for n in ("f16", "bf16", "f32", "f64") for p in (False, True) if (n, p) != ("f64", True)]
+    "name,propagates",
+    [(n, p) for n in ("f16", "bf16", "f32", "f64") for p in (False, True) if (n, p) != ("f64", True)],
 )
 @pytest.mark.parametrize("word", ["min", "max"])
 def test_min_and_max(name: str, word: str, propagates: bool) -> None:
@@ -179,7 +199,8 @@ def test_flushing_and_saturation() -> None:
     tiny = np.array([1, 0x80000001, 0x00800000, 0x3F800000, 0x40000000, 0xBF800000, 0x7FC00000], np.uint32)
     zero = np.zeros(7, np.uint32)
     outs = run(
-        "add.ftz.f32 %o0, %i0, %i1; add.sat.f32 %o1, %i0, %i1; add.f32 %o2, %i0, %i1; mul.ftz.f32 %o3, %i0, 0f3F800000;",
+        "add.ftz.f32 %o0, %i0, %i1; add.sat.f32 %o1, %i0, %i1; add.f32 %o2, %i0, %i1; "
+        "mul.ftz.f32 %o3, %i0, 0f3F800000;",
         [tiny, zero],
         [np.uint32, np.float32, np.uint32, np.uint32],
     )

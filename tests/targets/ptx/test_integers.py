@@ -18,7 +18,10 @@ Integers = Callable[..., int]
 def samples(bits: int, seed: int, count: int = 160) -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(seed)
     edge = [0, 1, 2, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1, (1 << (bits - 1)) + 1]
-    free = [int(x) for x in rng.integers(0, 2**64, count, dtype=np.uint64) >> rng.integers(0, 64, count, dtype=np.uint64)]
+    free = [
+        int(x)
+        for x in rng.integers(0, 2**64, count, dtype=np.uint64) >> rng.integers(0, 64, count, dtype=np.uint64)
+    ]
     chosen = [x & ((1 << bits) - 1) for x in (edge * 4 + free)[:count]]
     return np.array([chosen[i] for i in rng.permutation(count)], f"u{bits // 8}")
 
@@ -32,7 +35,9 @@ def number(x: int, kind: str) -> int:
     return signed(x, bits) if kind[0] == "s" else x
 
 
-def check(text: str, kinds: list[str], result: str, reference: Integers, seed: int = 0, nonzero: int = -1) -> None:
+def check(
+    text: str, kinds: list[str], result: str, reference: Integers, seed: int = 0, nonzero: int = -1
+) -> None:
     """text has %o0 and %i0 ...; kinds: types of the inputs; reference takes and gives integers."""
     inputs = [samples(int(k[1:]), seed + i) for i, k in enumerate(kinds)]
     if nonzero >= 0:
@@ -152,7 +157,9 @@ def test_fields(kind: str) -> None:
     assert out.tolist() == want
     other = samples(bits, 8, 300)
     (out,) = run(f"bfi.b{bits} %o0, %i0, %i1, %i2, %i3;", [values, other, start, length], [values.dtype])
-    for a, b, s, n, got in zip(values.tolist(), other.tolist(), start.tolist(), length.tolist(), out.tolist()):
+    for a, b, s, n, got in zip(
+        values.tolist(), other.tolist(), start.tolist(), length.tolist(), out.tolist()
+    ):
         want_bits = b
         for i in range(n):
             if s + i < bits:
@@ -190,7 +197,9 @@ def test_funnel_shifts() -> None:
 @pytest.mark.parametrize("table", [0x00, 0x80, 0xFE, 0x96, 0xE8, 0xCA, 0x1B])
 def test_logic_of_three(table: int) -> None:
     def reference(a: int, b: int, c: int) -> int:
-        return sum((table >> ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1)) & 1) << i for i in range(32))
+        return sum(
+            (table >> ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1)) & 1) << i for i in range(32)
+        )
 
     check(f"lop3.b32 %o0, %i0, %i1, %i2, {table};", ["b32"] * 3, "b32", reference)
 
@@ -215,8 +224,9 @@ def test_saturation_differences_and_dots() -> None:
                 f"dp4a.{first}.{second} %o0, %i0, %i1, %i2;",
                 ["b32", "b32", "b32"],
                 "u32",
-                lambda a, b, c, f=first, s=second: c
-                + sum(x * y for x, y in zip(octets(a, f == "s32"), octets(b, s == "s32"))),
+                lambda a, b, c, f=first, s=second: (
+                    c + sum(x * y for x, y in zip(octets(a, f == "s32"), octets(b, s == "s32")))
+                ),
             )
 
 

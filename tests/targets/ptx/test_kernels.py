@@ -73,7 +73,9 @@ def test_transpose_and_its_bank_conflicts(pad: int, conflicts: int) -> None:
     assert stats.spaces["global"].transactions == 2 * a.nbytes // 32
 
 
-def multiply(text: str, element: str, m: int, n: int, k: int, shared: int | None = None) -> tuple[Any, Any, Any]:
+def multiply(
+    text: str, element: str, m: int, n: int, k: int, shared: int | None = None
+) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(6)
     dtype = np.float16 if element == "half" else ml_dtypes.bfloat16
     a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
@@ -82,7 +84,11 @@ def multiply(text: str, element: str, m: int, n: int, k: int, shared: int | None
     out = device.allocate(4 * m * n, "c")
     ring = kernels.STAGES * 2 * kernels.STAGE_BYTES
     stats = device.launch(
-        program(text, "gemm"), (n // 64, m // 64), 128, [*args, out, m, n, k], ring if shared is None else shared
+        program(text, "gemm"),
+        (n // 64, m // 64),
+        128,
+        [*args, out, m, n, k],
+        ring if shared is None else shared,
     )
     exact = a.astype(np.float64) @ b.astype(np.float64)
     size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))

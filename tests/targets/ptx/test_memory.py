@@ -1,4 +1,4 @@
-"""Loads, stores, vectors, module variables, local memory, calls, atomics and asynchronous copies: what arrives where."""
+"""Loads, stores, vectors, variables, local memory, calls, atomics and asynchronous copies: what arrives where."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from hwsdk.sim.simt.faults import FaultKind, KernelFault
 from tests.targets.ptx.harness import engine, kernel, program, run
 
 
-def launch(text: str, arrays: list[Any], out_bytes: int, block: int = 32, grid: int = 1, shared: int = 0) -> Any:
+def launch(
+    text: str, arrays: list[Any], out_bytes: int, block: int = 32, grid: int = 1, shared: int = 0
+) -> Any:
     """The bytes of an output that is the last parameter."""
     device = engine()
     args = [device.copy_of(a) if isinstance(a, np.ndarray) else a for a in arrays]
@@ -49,14 +51,19 @@ def test_vectors(count: int) -> None:
 
 
 def test_parameters_of_all_kinds() -> None:
-    text = kernel(
-        """ld.param.u64 %d1, [p5]; ld.param.b32 %r1, [p0+4]; ld.param.b8 %h1, [p1]; ld.param.v2.b32 {%r2, %r3}, [p2];
+    text = (
+        kernel(
+            """ld.param.u64 %d1, [p5]; ld.param.b32 %r1, [p0+4]; ld.param.b8 %h1, [p1];
+                ld.param.v2.b32 {%r2, %r3}, [p2];
         mov.b64 %d2, p0; ld.param.b32 %r4, [%d2+8]; cvta.param.u64 %d3, %d2; ld.b32 %r5, [%d3];
         ld.param.f64 %g1, [p3]; ld.param.b16 %h2, [p4]; cvt.u32.u16 %r6, %h1; cvt.u32.u16 %r7, %h2;
         st.global.v4.b32 [%d1], {%r1, %r2, %r3, %r4}; st.global.v4.b32 [%d1+16], {%r5, %r6, %r7, 0};
         st.global.f64 [%d1+32], %g1;""",
-        ["align 4 .b8", "u8", "align 8 .b8", "f64", "f16", "u64"],
-    ).replace("b8 p0", "b8 p0[12]").replace("b8 p2", "b8 p2[8]")
+            ["align 4 .b8", "u8", "align 8 .b8", "f64", "f16", "u64"],
+        )
+        .replace("b8 p0", "b8 p0[12]")
+        .replace("b8 p2", "b8 p2[8]")
+    )
     device = engine()
     out = device.allocate(64)
     args = [np.array([7, 8, 9], np.int32), 200, np.array([1, 2], np.int32), 2.5, 1.0, out]
@@ -79,7 +86,8 @@ def test_variables_of_the_module_live_between_launches() -> None:
 """
     text = kernel(
         """ld.param.u64 %d1, [p0]; atom.global.add.u32 %r1, [counter], 2; ld.global.u64 %d2, [pointer+8];
-        ld.const.b32 %r2, [table+8]; ld.b32 %r3, [%d2]; ld.global.f32 %r4, [half]; st.global.v4.b32 [%d1], {%r1, %r2, %r3, %r4};""",
+        ld.const.b32 %r2, [table+8]; ld.b32 %r3, [%d2]; ld.global.f32 %r4, [half];
+        st.global.v4.b32 [%d1], {%r1, %r2, %r3, %r4};""",
         ["u64"],
         outside,
     )
@@ -110,9 +118,11 @@ def test_local_memory_is_the_lane_s_own() -> None:
 def test_generic_addresses_may_differ_by_lane() -> None:
     text = kernel(
         """ld.param.u64 %d1, [p0]; mov.u64 %d2, buffer; cvta.shared.u64 %d2, %d2; cvta.to.shared.u64 %d7, %d2;
-        mul.wide.u32 %d3, %t, 4; add.u64 %d2, %d2, %d3; add.u64 %d7, %d7, %d3; add.u64 %d4, %d1, %d3; st.shared.u32 [%d7], %t;
+        mul.wide.u32 %d3, %t, 4; add.u64 %d2, %d2, %d3; add.u64 %d7, %d7, %d3; add.u64 %d4, %d1, %d3;
+        st.shared.u32 [%d7], %t;
         and.b32 %r1, %t, 1; setp.eq.u32 %p1, %r1, 0; selp.b64 %d5, %d2, %d4, %p1; isspacep.shared %p2, %d5;
-        add.u32 %r2, %t, 100; st.u32 [%d5], %r2; ld.shared.u32 %r3, [%d7]; selp.b32 %r5, 1000, 0, %p2; add.u32 %r3, %r3, %r5;
+        add.u32 %r2, %t, 100; st.u32 [%d5], %r2; ld.shared.u32 %r3, [%d7]; selp.b32 %r5, 1000, 0, %p2;
+        add.u32 %r3, %r3, %r5;
         st.global.u32 [%d4+128], %r3;""",
         ["u64"],
         ".shared .align 4 .b8 buffer[128];",
@@ -171,7 +181,8 @@ def test_atomics_in_the_order_of_lanes(word: str, space: str) -> None:
         mad.wide.u32 %d2, %t, 4, %d2; ld.global.u32 %r1, [%d1]; ld.global.u32 %r2, [%d2]; mov.u64 %d4, cells;
         setp.lt.u32 %p1, %t, 8; mad.wide.u32 %d5, %t, 4, %d4; @%p1 st.{space}.u32 [%d5], 17; bar.sync 0;
         mad.wide.u32 %d6, %r1, 4, %d4; atom.{space}.{word}.{kind} %r3, [%d6], %r2; bar.sync 0;
-        mad.wide.u32 %d7, %t, 4, %d3; st.global.u32 [%d7], %r3; @%p1 ld.{space}.u32 %r4, [%d5]; @%p1 st.global.u32 [%d7+256], %r4;""",
+        mad.wide.u32 %d7, %t, 4, %d3; st.global.u32 [%d7], %r3; @%p1 ld.{space}.u32 %r4, [%d5];
+        @%p1 st.global.u32 [%d7+256], %r4;""",
         ["u64"] * 3,
         f".{space} .align 4 .b8 cells[32];",
     )
@@ -188,7 +199,8 @@ def test_atomics_in_the_order_of_lanes(word: str, space: str) -> None:
 @pytest.mark.parametrize("kind,dtype", [("u32", "u4"), ("f32", "f4"), ("u64", "u8"), ("f64", "f8")])
 def test_sums_over_blocks(kind: str, dtype: str, form: str) -> None:
     text = kernel(
-        f"""ld.param.u64 %d1, [p0]; mov.u32 %r1, %ctaid.x; add.u32 %r1, %r1, %t; cvt{".rn" if kind[0] == "f" else ""}.{kind}.u32
+        f"""ld.param.u64 %d1, [p0]; mov.u32 %r1, %ctaid.x; add.u32 %r1, %r1, %t;
+            cvt{".rn" if kind[0] == "f" else ""}.{kind}.u32
         %v, %r1; {form}.global.add.{kind} {"%w, " if form == "atom" else ""}[%d1], %v;""",
         ["u64"],
         "",
@@ -212,8 +224,10 @@ def test_asynchronous_copies_fill_with_zeros(size: int) -> None:
     source = np.arange(1, 32 * size + 1, dtype=np.int64).astype(np.uint8)
     text = kernel(
         f"""ld.param.u64 %d1, [p0]; ld.param.u64 %d2, [p1]; mov.u32 %r1, buffer; mad.lo.u32 %r2, %t, {size}, %r1;
-        mad.wide.u32 %d1, %t, {size}, %d1; rem.u32 %r3, %t, {size + 1}; cp.async.ca.shared.global [%r2], [%d1], {size}, %r3;
-        cp.async.commit_group; cp.async.wait_group 0; bar.sync 0; xor.b32 %r4, %t, 1; mad.lo.u32 %r4, %r4, {size}, %r1;
+        mad.wide.u32 %d1, %t, {size}, %d1; rem.u32 %r3, %t, {size + 1};
+        cp.async.ca.shared.global [%r2], [%d1], {size}, %r3;
+        cp.async.commit_group; cp.async.wait_group 0; bar.sync 0; xor.b32 %r4, %t, 1;
+        mad.lo.u32 %r4, %r4, {size}, %r1;
         mad.wide.u32 %d2, %t, 4, %d2; ld.shared.u32 %r5, [%r4]; st.global.u32 [%d2], %r5;""",
         ["u64", "u64"],
         f".shared .align 16 .b8 buffer[{32 * size}];",
@@ -249,7 +263,9 @@ def test_sectors_and_bytes_are_counted() -> None:
     device = engine()
     buffer = device.copy_of(np.zeros(4096, np.float32))
     for step, sectors in ((4, 4), (8, 8), (128, 32), (0, 1)):
-        text = kernel(f"ld.param.u64 %d1, [p0]; mad.wide.u32 %d1, %t, {step}, %d1; ld.global.u32 %r1, [%d1];", ["u64"])
+        text = kernel(
+            f"ld.param.u64 %d1, [p0]; mad.wide.u32 %d1, %t, {step}, %d1; ld.global.u32 %r1, [%d1];", ["u64"]
+        )
         stats = device.launch(program(text), 3, 64, [buffer])
         space = stats.spaces["global"]
         assert (space.read_bytes, space.accesses, space.transactions) == (3 * 64 * 4, 3 * 64, 3 * 2 * sectors)
@@ -258,16 +274,21 @@ def test_sectors_and_bytes_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "size,step,passes", [(4, 4, 1), (4, 8, 2), (4, 128, 32), (4, 132, 1), (4, 0, 1), (8, 8, 2), (16, 16, 4), (16, 32, 8)]
+    "size,step,passes",
+    [(4, 4, 1), (4, 8, 2), (4, 128, 32), (4, 132, 1), (4, 0, 1), (8, 8, 2), (16, 16, 4), (16, 32, 8)],
 )
 def test_bank_conflicts_are_counted(size: int, step: int, passes: int) -> None:
     registers = {4: "%r1", 8: "{%r1, %r2}", 16: "{%r1, %r2, %r3, %r4}"}[size]
     vector = {4: "", 8: ".v2", 16: ".v4"}[size]
     if step == 0:
-        body = f"mov.u32 %r9, buffer; setp.eq.u32 %p1, %t, 0; @%p1 st.shared.b32 [%r9], 0; bar.sync 0; ld.shared{vector}.b32 {registers}, [%r9];"
+        body = (
+            "mov.u32 %r9, buffer; setp.eq.u32 %p1, %t, 0; @%p1 st.shared.b32 [%r9], 0; bar.sync 0; "
+            f"ld.shared{vector}.b32 {registers}, [%r9];"
+        )
         writes = 1
     else:
-        body = f"mov.u32 %r9, buffer; mad.lo.u32 %r9, %t, {step}, %r9; st.shared{vector}.b32 [%r9], {registers.replace('%r', '')};"
+        values = registers.replace("%r", "")
+        body = f"mov.u32 %r9, buffer; mad.lo.u32 %r9, %t, {step}, %r9; st.shared{vector}.b32 [%r9], {values};"
         writes = 0
     stats = engine().launch(program(kernel(body, [], ".shared .align 16 .b8 buffer[8192];")), 2, 32, [])
     least = max(1, size * 32 // 128)
@@ -277,7 +298,8 @@ def test_bank_conflicts_are_counted(size: int, step: int, passes: int) -> None:
 
 def test_unread_registers_and_special_ones() -> None:
     outs = run(
-        "mov.u32 %o0, %laneid; mov.u32 %o1, %lanemask_lt; mov.u32 %o2, %warpid; mov.u32 %o3, %ntid.x; mov.u32 %o4, %nctaid.y;",
+        "mov.u32 %o0, %laneid; mov.u32 %o1, %lanemask_lt; mov.u32 %o2, %warpid; mov.u32 %o3, %ntid.x; "
+        "mov.u32 %o4, %nctaid.y;",
         [np.zeros(64, np.uint32)],
         [np.uint32] * 5,
     )

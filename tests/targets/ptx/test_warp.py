@@ -36,7 +36,8 @@ def test_shuffles(mode: str, amount: int, form: tuple[int, int]) -> None:
     width, clamp = form
     c = (32 - width) << 8 | (0 if mode == "up" and clamp == 31 else clamp)
     (out, inside) = run(
-        f"mov.u32 %r1, {amount}; add.u32 %r2, %i0, 100; shfl.sync.{mode}.b32 %o0|%p1, %r2, %r1, {c}, -1; selp.b32 %o1, 1, 0, %p1;",
+        f"mov.u32 %r1, {amount}; add.u32 %r2, %i0, 100; shfl.sync.{mode}.b32 %o0|%p1, %r2, %r1, {c}, -1; "
+        f"selp.b32 %o1, 1, 0, %p1;",
         [np.arange(64, dtype=np.uint32)],
         [np.uint32, np.uint32],
     )
@@ -48,7 +49,9 @@ def test_shuffles(mode: str, amount: int, form: tuple[int, int]) -> None:
 
 def test_each_lane_may_choose_its_source() -> None:
     (out,) = run(
-        "mul.lo.u32 %r1, %i0, 7; shfl.sync.idx.b32 %o0, %i0, %r1, 31, -1;", [np.arange(32, dtype=np.uint32)], [np.uint32]
+        "mul.lo.u32 %r1, %i0, 7; shfl.sync.idx.b32 %o0, %i0, %r1, 31, -1;",
+        [np.arange(32, dtype=np.uint32)],
+        [np.uint32],
     )
     assert out.tolist() == [lane * 7 % 32 for lane in range(32)]
 
@@ -57,7 +60,8 @@ def test_votes_and_matches() -> None:
     values = np.array([(i * 5) % 3 for i in range(64)], np.uint32)
     outs = run(
         """setp.eq.u32 %p1, %i0, 1; vote.sync.ballot.b32 %o0, %p1, -1; vote.sync.any.pred %p2, %p1, -1;
-        vote.sync.all.pred %p3, %p1, -1; setp.lt.u32 %p5, %i0, 9; vote.sync.uni.pred %p4, %p5, -1; match.any.sync.b32 %o1, %i0, -1;
+        vote.sync.all.pred %p3, %p1, -1; setp.lt.u32 %p5, %i0, 9; vote.sync.uni.pred %p4, %p5, -1;
+        match.any.sync.b32 %o1, %i0, -1;
         match.all.sync.b32 %o2|%p6, %i0, -1; elect.sync %o3|%p7, -1; activemask.b32 %o4;
         selp.b32 %o5, 1, 0, %p2; selp.b32 %o6, 1, 0, %p3; selp.b32 %o7, 1, 0, %p4; selp.b32 %o8, 1, 0, %p7;
         redux.sync.add.u32 %o9, %i0, -1;""",
@@ -147,9 +151,11 @@ def test_blocks_that_are_no_multiple_of_the_warp() -> None:
 
 def test_three_dimensions() -> None:
     text = kernel(
-        """ld.param.u64 %d1, [p0]; mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mov.u32 %r3, %ctaid.y; mov.u32 %r4, %ctaid.z;
+        """ld.param.u64 %d1, [p0]; mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mov.u32 %r3, %ctaid.y;
+            mov.u32 %r4, %ctaid.z;
         mov.u32 %r5, %ctaid.x; mad.lo.u32 %r6, %r2, 3, %r1; mad.lo.u32 %r6, %r6, 4, %t; mad.lo.u32 %r7, %r4, 2, %r3;
-        mad.lo.u32 %r7, %r7, 5, %r5; mad.lo.u32 %r8, %r7, 24, %r6; mad.wide.u32 %d1, %r8, 4, %d1; st.global.u32 [%d1], %r8;""",
+        mad.lo.u32 %r7, %r7, 5, %r5; mad.lo.u32 %r8, %r7, 24, %r6; mad.wide.u32 %d1, %r8, 4, %d1;
+        st.global.u32 [%d1], %r8;""",
         ["u64"],
     )
     device = engine()
@@ -161,9 +167,12 @@ def test_three_dimensions() -> None:
 def test_named_barriers_join_parts_of_a_block() -> None:
     """Warps 0 and 1 hand over through barrier 1 (64 lanes) while warp 2 does not come."""
     text = kernel(
-        """ld.param.u64 %d1, [p0]; mov.u32 %r4, buffer; setp.ge.u32 %p2, %t, 64; @%p2 bra END; setp.ge.u32 %p1, %t, 32;
-        and.b32 %r5, %t, 31; mad.lo.u32 %r5, %r5, 4, %r4; @%p1 bra TAKE; st.shared.u32 [%r5], %t; barrier.cta.arrive.aligned 1, 64; bra END;
-        TAKE: barrier.cta.sync.aligned 1, 64; ld.shared.u32 %r6, [%r5]; mad.wide.u32 %d1, %t, 4, %d1; st.global.u32 [%d1], %r6;
+        """ld.param.u64 %d1, [p0]; mov.u32 %r4, buffer; setp.ge.u32 %p2, %t, 64; @%p2 bra END;
+            setp.ge.u32 %p1, %t, 32;
+        and.b32 %r5, %t, 31; mad.lo.u32 %r5, %r5, 4, %r4; @%p1 bra TAKE; st.shared.u32 [%r5], %t;
+        barrier.cta.arrive.aligned 1, 64; bra END;
+        TAKE: barrier.cta.sync.aligned 1, 64; ld.shared.u32 %r6, [%r5]; mad.wide.u32 %d1, %t, 4, %d1;
+        st.global.u32 [%d1], %r6;
         END: mov.u32 %r1, 0;""",
         ["u64"],
         ".shared .align 4 .b8 buffer[128];",
@@ -281,7 +290,11 @@ def test_matrix_products(shape: str, types: str, left: Any, right: Any) -> None:
 
     warps = 2
     a, b = random(left, warps, m, k), random(right, warps, k, n)
-    c = rng.standard_normal((warps, m, n)).astype(result) if result != np.int32 else random(np.int32, warps, m, n) // 4
+    c = (
+        rng.standard_normal((warps, m, n)).astype(result)
+        if result != np.int32
+        else random(np.int32, warps, m, n) // 4
+    )
     e = np.dtype(left).itemsize * 8
     items = (m * k // 32, k * n // 32, m * n // 32)
     inputs = []
@@ -290,13 +303,17 @@ def test_matrix_products(shape: str, types: str, left: Any, right: Any) -> None:
         (b, items[1], lambda lane, i: b_place(k, e, lane, i)),
         (c, items[2], c_place),
     ):
-        inputs.append(np.array([[matrix[(w, *place(lane, i))] for i in range(count)] for w in range(warps) for lane in range(32)], matrix.dtype))  # fmt: skip
+        lanes = [(w, lane) for w in range(warps) for lane in range(32)]
+        rows = [[matrix[(w, *place(lane, i))] for i in range(count)] for w, lane in lanes]
+        inputs.append(np.array(rows, matrix.dtype))
     wide = 8 if e == 64 else 4
     counts = tuple(x[0].nbytes // wide for x in inputs)
     device = engine()
     args = [device.copy_of(x.view(np.uint8)) for x in inputs]
     out = device.allocate(inputs[2].nbytes)
-    device.launch(program(product_text(shape, types, counts, "f64" if e == 64 else "")), 1, 32 * warps, [*args, out])
+    device.launch(
+        program(product_text(shape, types, counts, "f64" if e == 64 else "")), 1, 32 * warps, [*args, out]
+    )
     got = device.read(out, result, (warps, 32, items[2]))
     exact = a.astype(np.float64) @ b.astype(np.float64) + c.astype(np.float64)
     if "satfinite" in types:
@@ -322,10 +339,12 @@ def test_matrices_from_and_to_shared_memory(count: int, transposed: bool) -> Non
         f"""ld.param.u64 %d1, [p0]; ld.param.u64 %d2, [p1]; mov.u32 %r1, buffer; setp.lt.u32 %p1, %t, {8 * count};
         mad.wide.u32 %d3, %t, 16, %d1; mad.lo.u32 %r2, %t, 48, %r1; add.u32 %r9, %r2, 2048;
         @!%p1 mov.u32 %r2, %r1; @!%p1 add.u32 %r9, %r1, 2048;
-        @%p1 ld.global.v4.b32 {{%r3, %r4, %r5, %r6}}, [%d3]; @%p1 st.shared.v4.b32 [%r2], {{%r3, %r4, %r5, %r6}}; bar.sync 0;
+        @%p1 ld.global.v4.b32 {{%r3, %r4, %r5, %r6}}, [%d3];
+        @%p1 st.shared.v4.b32 [%r2], {{%r3, %r4, %r5, %r6}}; bar.sync 0;
         ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {registers}, [%r2];
         stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%r9], {registers}; bar.sync 0;
-        mad.wide.u32 %d2, %t, {4 * count}, %d2; {"".join(f"st.global.b32 [%d2+{4 * i}], %r{20 + i};" for i in range(count))}
+        mad.wide.u32 %d2, %t, {4 * count}, %d2;
+        {"".join(f"st.global.b32 [%d2+{4 * i}], %r{20 + i};" for i in range(count))}
         @%p1 ld.shared.v4.b32 {{%r3, %r4, %r5, %r6}}, [%r9]; mad.wide.u32 %d4, %t, 16, %d1;
         @%p1 st.global.v4.b32 [%d4+{16 * 8 * count}], {{%r3, %r4, %r5, %r6}};""",
         ["u64", "u64"],
