@@ -51,10 +51,6 @@ class Life:
     first: int
     last: int
 
-    def meets(self, other: Life) -> bool:
-        """Are both alive at some step?"""
-        return self.first <= other.last and other.first <= self.last
-
 
 @dataclass(frozen=True)
 class ArenaPlan:
@@ -99,11 +95,13 @@ def plan_arena(
 
 def _needed(lives: Sequence[Life], sizes: _Sizes) -> float:
     """Cost that no plan can be below: the most that is alive at once."""
-    steps = {x.first for x in lives}
-    alive = [
-        reduce(np.add, (sizes.weight(x.size_bytes) for x in lives if x.first <= s <= x.last)) for s in steps
-    ]
-    return sizes.cost(reduce(np.maximum, alive, sizes.nothing)) * 1.001
+    changes = [(x.first, 1, sizes.weight(x.size_bytes)) for x in lives]
+    changes += [(x.last + 1, -1, sizes.weight(x.size_bytes)) for x in lives]
+    most, alive = sizes.nothing, sizes.nothing
+    for _, sign, weight in sorted(changes, key=lambda c: c[:2]):  # at one step, what ends goes first
+        alive = alive + sign * weight
+        most = np.maximum(most, alive)
+    return sizes.cost(most) * 1.001
 
 
 # ------------------------------------------------------------------------------------------------ expressions
@@ -193,8 +191,11 @@ class _Packing:
         self._sizes = sizes
         self._zero = _Spot(0, sizes.nothing)
         self.placed: list[_Placed] = []
+        self._alive: dict[int, list[int]] = {}  # by step: positions in `placed`
         for x in lives:
             start = self._lowest(x)
+            for step in range(x.first, x.last + 1):
+                self._alive.setdefault(step, []).append(len(self.placed))
             self.placed.append(_Placed(x, start, self._after(start, x)))
         ends = reduce(np.maximum, (p.end.at for p in self.placed), sizes.nothing)
         self.cost = sizes.cost(ends)
@@ -206,7 +207,8 @@ class _Packing:
 
     def _lowest(self, x: Life) -> _Spot:
         """The lowest offset that is proved free; the maximum of all ends needs no proof."""
-        others = [p for p in self.placed if p.life.meets(x)]
+        steps = range(x.first, x.last + 1)
+        others = [self.placed[i] for i in sorted({i for s in steps for i in self._alive.get(s, ())})]
         tried = {s.dim: s for s in (self._zero, *(p.end for p in others))}
         for start in sorted(tried.values(), key=self._height):
             end = self._after(start, x)

@@ -67,14 +67,18 @@ Shared = tuple[tuple[LoopKernel, ...], dict[str, str]]
 def distinct(lowered: Sequence[Lowered]) -> Shared:
     """Each kernel text once, and the name under which every lowered kernel is found."""
     seen: dict[str, str] = {}
+    same: dict[tuple[int, ...], str] = {}  # kernels that share their loops are not even printed
     kernels: list[LoopKernel] = []
     names: dict[str, str] = {}
-    for item in (v for x in lowered for v in versions(x)):
-        text = hashlib.sha256(print_kernel(replace(item.loop, name="kernel", notes=())).encode()).hexdigest()
-        if text not in seen:
-            seen[text] = item.loop.name
-            kernels.append(item.loop)
-        names[item.loop.name] = seen[text]
+    for loop in (v.loop for x in lowered for v in versions(x)):
+        parts = (id(loop.params), id(loop.dims), id(loop.body), id(loop.outputs))
+        if parts not in same:
+            text = hashlib.sha256(print_kernel(replace(loop, name="kernel", notes=())).encode()).hexdigest()
+            if text not in seen:
+                seen[text] = loop.name
+                kernels.append(loop)
+            same[parts] = seen[text]
+        names[loop.name] = same[parts]
     return tuple(kernels), names
 
 
@@ -169,9 +173,9 @@ class _Assembler:
             for v in versions(item)
             for symbol in (symbol_of[v.loop.name],)
         )
-        dims, outputs = tuple(sym(d) for d in item.loop.dims), item.loop.outputs
+        outputs = item.loop.outputs
         results = tuple(n for n, p in zip(args, item.loop.params, strict=True) if p.name in outputs)
-        return Launch(item.loop.name, choices, args, dims, item.work, results)
+        return Launch(item.loop.name, choices, args, item.launch_dims, item.work, results)
 
     def _bindings(self) -> tuple[Binding, ...]:
         """Symbols that are dims themselves first, then those that follow from a dim and from known ones."""

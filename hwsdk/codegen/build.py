@@ -56,7 +56,7 @@ class RegionBuilder:
     _lets: list[Let] = field(default_factory=list)  # of the operands of an anchor
 
     def build(self) -> Kernel:
-        anchor = self.node(self.region.anchor)
+        anchor = self.graph.node(self.region.anchor)
         match self.region.kind:
             case "map" if anchor.op == "concat":
                 blocks = self._concat(anchor)
@@ -73,9 +73,6 @@ class RegionBuilder:
         return self.kernel(blocks)
 
     # ----------------------------------------------------------------------------------------------- pieces
-    def node(self, name: str) -> Node:
-        return next(n for n in self.graph.nodes if n.name == name)
-
     def inliner(self, leaves: Iterable[str], iters: Iterable[Iter]) -> Inliner:
         for i in iters:
             self.ranges[i.name] = (0, i.extent - 1)

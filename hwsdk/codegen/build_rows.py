@@ -60,7 +60,7 @@ class RowBuilder:
         """Values that get a block of their own, in order: reductions, statistics that are broadcast, outputs,
         and row-long values that several blocks would compute at a cost.
         """
-        members = [self.builder.node(n) for n in self.builder.region.nodes]
+        members = [self.builder.graph.node(n) for n in self.builder.region.nodes]
         order = {o: i for i, n in enumerate(self.builder.graph.nodes) for o in n.outputs}
         roots = {o for m in members if m.op == "reduce" for o in m.outputs} | set(self.builder.region.outputs)
         size = squeeze(full)

@@ -15,7 +15,9 @@ from hwsdk.codegen.build import Demand, build_kernel
 from hwsdk.codegen.fusion import partition
 from hwsdk.codegen.host_verify import verify_host
 from hwsdk.codegen.loop_ir import Index, LoopKernel
+from hwsdk.codegen.lower.alike import Alike
 from hwsdk.codegen.lower.attention import attention_kernels
+from hwsdk.codegen.lower.copies import kept_once
 from hwsdk.codegen.lower.lowered import Lowered
 from hwsdk.codegen.lower.simd import SimdLowering
 from hwsdk.codegen.lower.staged.facts import Chip
@@ -76,6 +78,7 @@ def compile_graph(
         kernels = attention_kernels(kernels, inner.outputs)
     lowered, extra = lower_kernels(kernels, inner, target, options, progress)
     shared = distinct(lowered)
+    lowered, extra = kept_once(lowered, extra, shared[1])
     ir, workspace = emit(shared[0], target) if target.codegen.route == "llvm" else ({}, {})
     assembled = assemble(inner, lowered, shared, extra, workspace)
     assembled = replace(assembled, program=restore(assembled.program))
@@ -146,12 +149,16 @@ def lower_kernels(
             lowering = StagedLowering(target, graph, ranges, precision, overrides)
         case model:
             raise PlanError(f"target {target.name}: codegen.model {model} has no lowering yet")
+    alike = Alike(lowering.lower, frozenset(graph.constants), ranges)
     out: list[Lowered] = []
+    extra: list[Tensor] = []
     for number, kernel in enumerate(kernels):
         progress("lower", number, len(kernels))
-        out += lowering.lower(kernel)
+        loops, buffers = alike.lower(kernel)
+        out += loops
+        extra += buffers
     overrides.check_kernels(out)
-    return tuple(out), tuple(lowering.extra)
+    return tuple(out), tuple(extra)
 
 
 def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[dict[str, str], dict[str, Index]]:

@@ -11,8 +11,9 @@ kernels would compute it again at a cost.  Shape ops never are, unless someone o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from hwsdk.codegen.inline import ELEMENTWISE, INDEX_OPS, fusible
 from hwsdk.codegen.regions import Partition, Region, edges
@@ -82,6 +83,7 @@ class _Partitioner:
         self.extra = self.demanded | self.chains
         self.nodes = {n.name: n for n in self.graph.nodes}
         self.order = {n.name: i for i, n in enumerate(self.graph.nodes)}
+        self.start = list(range(len(self.graph.nodes)))  # by place: where regions begin that lie across it
         self.public = frozenset(self.graph.outputs)
         for node in self.graph.nodes:
             if node.op in CONTRACTIONS and not _depthwise(self.graph, node):
@@ -108,6 +110,10 @@ class _Partitioner:
         for name in region.nodes:
             self.region_of[name] = len(self.regions)
         self.regions.append(region)
+        places = [self.order[n] for n in region.nodes]
+        first, last = min(places), max(places)
+        for place in range(first + 1, last + 1):
+            self.start[place] = min(self.start[place], first)
 
     def _anchor(self, node: Node, kind: str) -> None:
         """A contraction or window with the elementwise work that follows it."""
@@ -163,26 +169,41 @@ class _Partitioner:
         self._add(Region("row", node.name, tuple(m.name for m in members), outputs))
 
     def _grow(self, seed: Node, refuse: Callable[[Node], str]) -> list[Node]:
-        members = [seed]
-        inside = set(seed.outputs)
-        for node in self.graph.nodes[self.order[seed.name] + 1 :]:
-            if node.name in self.region_of or inside.isdisjoint(node.inputs):
+        """The seed and the later nodes that read it, directly or through members, in the order of the graph."""
+        members: dict[str, Node] = {}
+        inside: set[str] = set()
+        floor = self._floor(self.order[seed.name])
+        waiting = [self.order[seed.name]]  # a heap of places in the graph
+        seen = set(waiting)
+        while waiting:
+            node = self.graph.nodes[heappop(waiting)]
+            if node.name in self.region_of:
                 continue
-            reason = refuse(node)
-            if not reason:
+            reason = "" if node is seed else refuse(node)
+            if not reason and node is not seed:
                 others = [i for i in node.inputs if i not in inside]
-                late = next((i for i in others if self._depends(i, inside, members)), None)
+                late = next((i for i in others if self._depends(i, inside, members, floor)), None)
                 reason = f"it also needs {late}, which another kernel computes from this one" if late else ""
             if reason:
                 self._refuse((i for i in node.inputs if i in inside), node, reason)
                 continue
-            members.append(node)
+            members[node.name] = node
             inside.update(node.outputs)
-        return members
+            for place in (self.order[u.name] for o in node.outputs for u in self.graph.users(o)):
+                if place not in seen:
+                    seen.add(place)
+                    heappush(waiting, place)
+        return list(members.values())
 
-    def _depends(self, value: str, inside: set[str], members: list[Node]) -> bool:
+    def _floor(self, place: int) -> int:
+        """A place such that nothing before it can depend on a node at or after the given one: no region that
+        exists lies on both sides of it."""
+        while (start := self.start[place]) < place:
+            place = start
+        return place
+
+    def _depends(self, value: str, inside: set[str], taken: Container[str], floor: int) -> bool:
         """Is `value` computed, by whatever way, from a value of the growing region?"""
-        taken = {m.name for m in members}
         seen: set[str] = set()
         stack = [value]
         while stack:
@@ -190,7 +211,7 @@ class _Partitioner:
             if name in inside:
                 return True
             node = self.graph.producer(name)
-            if node is None or node.name in seen or node.name in taken:
+            if node is None or node.name in seen or node.name in taken or self.order[node.name] < floor:
                 continue
             group = self.region_of.get(node.name)
             family = self.regions[group].nodes if group is not None else (node.name,)

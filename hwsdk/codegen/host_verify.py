@@ -41,10 +41,11 @@ def verify_host(program: HostProgram) -> None:
         missing = sorted(free_symbols(index) - known)
         _require(not missing, f"{place}: symbol {', '.join(missing)} is not bound to an input dim")
     _buffers(program)
-    _writes(program, set(names))
+    there = set(names)
+    _writes(program, there)
     for launch in program.launches:
         _require(bool(launch.versions), f"launch of {launch.kernel}: no version")
-        unknown = [a for a in launch.args if a not in names]
+        unknown = [a for a in launch.args if a not in there]
         _require(not unknown, f"launch of {launch.kernel}: no buffer called {', '.join(unknown)}")
         unguarded = [v.guard is None for v in launch.versions]
         _require(

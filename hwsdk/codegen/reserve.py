@@ -6,7 +6,7 @@ call its dims row, k or task.  The host program speaks the model's names again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -26,8 +26,7 @@ def reserve(graph: Graph) -> Graph:
     names |= {s for v in graph.values.values() for d in v.shape for s in free_symbols(d)}
     mapping = {n: sym(n + MARK) for n in names}
 
-    def move(d: Dim) -> Dim:
-        return substitute(d, mapping)
+    move = _once(mapping)
 
     return replace(
         graph,
@@ -54,8 +53,19 @@ def _constraints(old: Constraints, mapping: Mapping[str, Expr]) -> Constraints:
 
 def restore(program: HostProgram) -> HostProgram:
     """The host program in the model's own names."""
-    mapping: dict[str, Dim] = {b.name: sym(_plain(b.name)) for b in program.bindings}
-    return _restored(program, mapping)
+    return _restored(program, _once({b.name: sym(_plain(b.name)) for b in program.bindings}))
+
+
+def _once(mapping: Mapping[str, Dim]) -> Callable[[Dim], Dim]:
+    """Renames a dim; equal dims, of which a graph has many, are rewritten once."""
+    known: dict[Dim, Dim] = {}
+
+    def renamed(d: Dim) -> Dim:
+        if d not in known:
+            known[d] = substitute(d, mapping)
+        return known[d]
+
+    return renamed
 
 
 def _plain(name: str) -> str:
@@ -64,18 +74,18 @@ def _plain(name: str) -> str:
     return name if plain == WORKERS else plain
 
 
-def _restored(item: T, mapping: Mapping[str, Dim]) -> T:
+def _restored(item: T, renamed: Callable[[Dim], Dim]) -> T:
     """Every expression inside a tree of dataclasses and tuples rewritten."""
     if isinstance(item, Expr):
-        return substitute(item, mapping)  # type: ignore[return-value]
+        return renamed(item)  # type: ignore[return-value]
     if isinstance(item, tuple):
-        return tuple(_restored(x, mapping) for x in item)  # type: ignore[return-value]
+        return tuple(_restored(x, renamed) for x in item)  # type: ignore[return-value]
     if not is_dataclass(item) or isinstance(item, type):
         return item
     changes: dict[str, Any] = {}
     for f in fields(item):
         old = getattr(item, f.name)
-        new = _restored(old, mapping)
+        new = _restored(old, renamed)
         if new is not old:
             changes[f.name] = new
     if isinstance(item, Binding):

@@ -53,12 +53,20 @@ class Graph:
         return {out: node for node in self.nodes for out in node.outputs}
 
     @cached_property
+    def _nodes(self) -> dict[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
     def _users(self) -> dict[str, tuple[Node, ...]]:
         found: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
                 found.setdefault(name, []).append(node)
         return {name: tuple(nodes) for name, nodes in found.items()}
+
+    def node(self, name: str) -> Node:
+        """The node of that name; KeyError if there is none."""
+        return self._nodes[name]
 
     def producer(self, name: str) -> Node | None:
         """The node that defines a value; None for inputs and constants."""
@@ -89,7 +97,7 @@ class GraphBuilder:
         self._inputs: list[Value] = []
         self._nodes: list[Node] = []
         self._constants: dict[str, Array] = {}
-        self._outputs: list[tuple[str, str]] = []
+        self._outputs: dict[str, str] = {}  # public name -> value
         self._taken: dict[str, int] = {}
         self._node_names: set[str] = set()
         self._reserved: set[str] = set()
@@ -232,9 +240,9 @@ class GraphBuilder:
         public = name or value.name
         if self.values.get(value.name) is not value:
             raise GraphError(f"graph {self.name}: output {public!r} is not a value of this graph")
-        if public in (n for _, n in self._outputs):
+        if public in self._outputs:
             raise GraphError(f"graph {self.name}: two outputs are called {public!r}")
-        self._outputs.append((value.name, public))
+        self._outputs[public] = value.name
 
     def finish(self) -> Graph:
         """The graph, with every dim rewritten by what was learnt about it."""
@@ -253,12 +261,12 @@ class GraphBuilder:
         return Graph(
             self.name,
             tuple(values[v.name] for v in self._inputs),
-            tuple(v for v, _ in self._outputs),
+            tuple(self._outputs.values()),
             nodes,
             dict(self._constants),
             values,
             self.constraints.copy(frozen=True),
-            tuple(n for _, n in self._outputs),
+            tuple(self._outputs),
         )
 
 

@@ -64,7 +64,7 @@ class Context:
 def lower_library(
     kernel: Kernel, graph: Graph, machine: Machine, ranges: Ranges, level: str
 ) -> list[Lowered]:
-    node = next(n for n in graph.nodes if n.name == kernel.sources[0])
+    node = graph.node(kernel.sources[0])
     builder = _builders().get(node.op)
     if builder is None:
         raise UnsupportedError(f"node {node.name}: no code is generated for op {node.op!r}")

@@ -69,6 +69,7 @@ class Lowered:
     """One kernel in LoopIR.  args: graph values in the order of loop.params.  grid: launch size over the
     model's dims. work: estimated cycles of the whole launch.  packed: what to do with an arg before it may
     be bound.  decisions: the fields of the schedule that this lowering reads, which may be changed by hand.
+    dims: what loop.dims are at launch; None: the model's dims of the same names.
     """
 
     loop: LoopKernel
@@ -82,11 +83,17 @@ class Lowered:
     fallback: Lowered | None = None  # the version to take otherwise
     decisions: tuple[str, ...] = ()
     version_of: str = ""  # the kernel that this is a version of, if it has several
+    dims: tuple[Index, ...] | None = None
 
     @property
     def kernel(self) -> str:
         """The name by which people speak of it, all versions together."""
         return self.version_of or self.loop.name
+
+    @property
+    def launch_dims(self) -> tuple[Index, ...]:
+        """The values of the loop's run-time integers, in their order."""
+        return tuple(map(sym, self.loop.dims)) if self.dims is None else self.dims
 
 
 def versions(item: Lowered) -> Iterator[Lowered]:

@@ -43,18 +43,21 @@ ABILITIES = Abilities(max_vectors=4, max_depth=LONGEST_SUM)
 
 
 class SimdLowering:
-    """`extra` collects the buffers between kernels that are no graph values (operands packed at run time)."""
-
     def __init__(self, target: Target, graph: Graph, ranges: Ranges, overrides: Overrides) -> None:
         self.target, self.graph, self.ranges, self.overrides = target, graph, ranges, overrides
         self.machine = Machine.of(target)
         self.level = target.levels[-1].name
         self.constants = frozenset(graph.constants)
-        self.extra: list[Tensor] = []
+        self._extra: list[Tensor] = []  # of the kernel that is lowered now
         self._plans: dict[Contraction, ContractionSchedule] = {}
         self._families: dict[Contraction, Family] = {}
 
-    def lower(self, kernel: Kernel) -> list[Lowered]:
+    def lower(self, kernel: Kernel) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
+        """The kernel's loops, and the buffers between them that are no graph values (operands packed at run time)."""
+        self._extra = []
+        return tuple(self._loops(kernel)), tuple(self._extra)
+
+    def _loops(self, kernel: Kernel) -> list[Lowered]:
         match kernel.kind:
             case "attention":
                 return self._attention(kernel)
@@ -87,9 +90,9 @@ class SimdLowering:
                     for s, p in zip(schedules, (lowering.first, lowering.second), strict=True)
                 ]
                 out = lowering.lower((tiles[0], tiles[1]), schedules[0])
-                self.extra += lowering.packed
+                self._extra += lowering.packed
                 return out
-        return [x for part in kernel.parts for x in self.lower(part)]
+        return [x for part in kernel.parts for x in self._loops(part)]
 
     def _problem(self, lowering: ContractionLowering) -> Contraction:
         """What the planner is asked for one contraction."""
@@ -112,7 +115,7 @@ class SimdLowering:
             choice, tiles = 0, [self._changed(lowering, tiles[0][1])]
         out = lowering.lower_versions(tiles, choice)
         if len(out) > 1:
-            self.extra.append(lowering.packed_tensor)
+            self._extra.append(lowering.packed_tensor)
         return out
 
     def _tiles(self, lowering: ContractionLowering) -> tuple[Index, list[tuple[RegisterTile, object | None]]]:

@@ -2,7 +2,7 @@
 scalar code.
 
 Design choice: scalar code is not a separate lowering; it is the SIMD lowering at one lane, working on main
-memory, so that every kernel runs on every chip, and the reason why it is scalar is kept for `explain`.
+memory, so that every kernel runs on every chip.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Kernel, Tensor
-from hwsdk.codegen.loop_ir import Index, Let, Load, Ref
-from hwsdk.codegen.loop_print import print_statement
+from hwsdk.codegen.loop_ir import Index, Load, Ref
 from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.library import lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
@@ -40,8 +39,6 @@ PIXELS = 512  # assumed size of an extent that is a product of dims
 
 
 class StagedLowering:
-    """`extra`: buffers between kernels that are no graph values.  `refused`: kernel -> why it is scalar code."""
-
     def __init__(
         self, target: Target, graph: Graph, ranges: Ranges, precision: str | None, overrides: Overrides
     ) -> None:
@@ -51,12 +48,15 @@ class StagedLowering:
         self.level = target.levels[-1].name
         self.scalar = Machine(target, self.chip.main, self.chip.main, self.chip.scratch, 1)
         self.constants = frozenset(graph.constants)
-        self.extra: list[Tensor] = []
-        self.refused: dict[str, str] = {}
-        self._laid: dict[tuple[str, ...], str] = {}  # what was laid out how -> the buffer that holds it
+        self._extra: list[Tensor] = []  # of the kernel that is lowered now
 
-    def lower(self, kernel: Kernel) -> list[Lowered]:
-        try:
+    def lower(self, kernel: Kernel) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
+        """The kernel's loops, and the buffers between them that are no graph values."""
+        self._extra = []
+        return tuple(self._loops(kernel)), tuple(self._extra)
+
+    def _loops(self, kernel: Kernel) -> list[Lowered]:
+        with suppress(NotVector):
             match kernel.kind:
                 case "map":
                     return self._maps(kernel)
@@ -66,8 +66,6 @@ class StagedLowering:
                     return [self._window(kernel)]
                 case "contraction":
                     return self._contraction(kernel)
-        except NotVector as reason:
-            self.refused[kernel.name] = str(reason)
         return self._scalar(kernel)
 
     def _maps(self, kernel: Kernel) -> list[Lowered]:
@@ -77,8 +75,7 @@ class StagedLowering:
             one = replace(kernel, name=f"{kernel.name}_{number}" if number else kernel.name, blocks=(block,))
             try:
                 out.append(MapLowering(one, self.chip, self.scalar, self.ranges, self.level).lower())
-            except NotVector as reason:
-                self.refused[one.name] = str(reason)
+            except NotVector:
                 out += lower_map(one, self.scalar, self.ranges, self.level)
         return out
 
@@ -116,12 +113,11 @@ class StagedLowering:
             raise NotVector(f"no matrix intrinsic takes {operand} at precision {self.precision or operand}")
         try:
             return self._tiled(kernel, op)
-        except NotVector as reason:
+        except NotVector:
             if block.finish is None:
                 raise
-            self.refused[f"{kernel.name}_finish"] = str(reason)
         bare, finish = _split_finish(kernel)
-        self.extra.append(bare.outputs[0])
+        self._extra.append(bare.outputs[0])
         return [*self._tiled(bare, op), *self._maps(finish)]
 
     def _tiled(self, kernel: Kernel, op: MatrixOp) -> list[Lowered]:
@@ -147,15 +143,8 @@ class StagedLowering:
             raise PlanError(f"kernel {kernel.name}: no tile that {self.chip.scratch.name} holds was found")
         if kernel.name in self.overrides:
             main = self._changed(lowering, main)
-        out: list[Lowered] = []
-        shared: dict[str, str] = {}
-        for pack, tensor in lowering.packed:
-            laid = self._laid.setdefault(_layout_key(pack), tensor.name)
-            shared[tensor.name] = laid
-            if laid == tensor.name:
-                self.extra.append(tensor)
-                out += self._maps(pack)
-        return [*out, replace(main, args=tuple(shared.get(a, a) for a in main.args))]
+        self._extra += [tensor for _, tensor in lowering.packed]
+        return [*(x for pack, _ in lowering.packed for x in self._maps(pack)), main]
 
     def _changed(self, lowering: StagedContraction, main: Lowered) -> Lowered:
         """The same kernel with the schedule that someone asked for, or PlanError: what does not fit is not adjusted."""
@@ -193,16 +182,6 @@ def likely_extent(extent: Index, ranges: Ranges) -> int | Range:
     if isinstance(extent, int) or len(free_symbols(extent)) < 2:
         return planner_extent(extent, ranges)
     return Range(1, None, (PIXELS,))
-
-
-def _layout_key(pack: Kernel) -> tuple[str, ...]:
-    """Equal for kernels that lay the same value out in the same way."""
-    target = pack.outputs[0]
-    parts = [pack.inputs[0].name, target.dtype, *(str(e) for e in target.shape)]
-    for b in pack.blocks:
-        parts += [*(f"{i.name}<{i.extent}" for i in b.iters), *(str(i) for i in b.index)]
-        parts.append(print_statement(Let("value", b.value)))
-    return tuple(parts)
 
 
 def _split_finish(kernel: Kernel) -> tuple[Kernel, Kernel]:
