@@ -6,8 +6,9 @@ needed by several blocks and dear to compute; everything else is computed again 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel
@@ -61,7 +62,6 @@ class RowBuilder:
         and row-long values that several blocks would compute at a cost.
         """
         members = [self.builder.graph.node(n) for n in self.builder.region.nodes]
-        order = {o: i for i, n in enumerate(self.builder.graph.nodes) for o in n.outputs}
         roots = {o for m in members if m.op == "reduce" for o in m.outputs} | set(self.builder.region.outputs)
         size = squeeze(full)
         for m in members:
@@ -82,53 +82,60 @@ class RowBuilder:
                     producer = self.builder.graph.producer(source)
                 if producer is not None and producer.name in self.builder.region.nodes:
                     roots.add(source)
-        while True:
-            counts: dict[str, int] = {}
-            for root in roots:
-                for value in self._computed_in(root, roots):
-                    counts[value] = counts.get(value, 0) + 1
-            shared = [
-                v
-                for v, c in counts.items()
-                if c > 1
-                and v not in roots
-                and squeeze(self.builder.graph.values[v].shape) == size
-                and self._cost(v, roots) > TEMPORARY_COST
-                and self._is_arithmetic(v)
-            ]
-            if not shared:
-                return sorted(roots, key=lambda v: order[v])
-            roots.add(max(shared, key=lambda v: order[v]))
+        return self._with_shared(roots, size)
+
+    def _with_shared(self, roots: set[str], size: tuple[Index, ...]) -> list[str]:
+        """The roots and the row-long values that several of their blocks would compute at a cost, in order.
+
+        Last value first: what becomes a root changes only who computes the values before it.
+        """
+        graph = self.builder.graph
+        owners: dict[str, set[str]] = {r: {r} for r in roots}  # at most two of the blocks that compute a value
+        waiting = [(-graph.place(r), r) for r in roots]
+        heapify(waiting)
+        while waiting:
+            _, value = heappop(waiting)
+            whole = squeeze(graph.values[value].shape) == size
+            several = len(owners[value]) > 1 and whole and self._is_arithmetic(value)
+            if several and self._is_costly(value, roots):
+                roots.add(value)
+                owners[value] = {value}
+            for operand in self._operands(value, roots):
+                if operand not in owners:
+                    owners[operand] = set()
+                    heappush(waiting, (-graph.place(operand), operand))
+                if len(owners[operand]) < 2:
+                    owners[operand] |= owners[value]
+        return sorted(roots, key=graph.place)
+
+    def _operands(self, value: str, roots: Container[str]) -> list[str]:
+        """What a block computes on the way to a value, one step."""
+        graph, memory = self.builder.graph, self.builder.memory
+        node = graph.producer(value)
+        inputs = node.inputs if node is not None else ()
+        return [v for v in inputs if v not in roots and v not in memory and graph.producer(v) is not None]
 
     def _is_arithmetic(self, value: str) -> bool:
         producer = self.builder.graph.producer(value)
         return producer is not None and producer.op in ELEMENTWISE
 
-    def _computed_in(self, root: str, roots: set[str]) -> set[str]:
-        """Values that the block of `root` computes on the way."""
-        seen: set[str] = set()
-        producer = self.builder.graph.producer(root)
-        stack = list(producer.inputs) if producer else []
-        while stack:
-            v = stack.pop()
-            node = self.builder.graph.producer(v)
-            if v in seen or v in roots or v in self.builder.memory or node is None:
-                continue
-            seen.add(v)
-            stack.extend(node.inputs)
-        return seen
-
-    def _cost(self, value: str, roots: set[str]) -> int:
+    def _is_costly(self, value: str, roots: set[str]) -> bool:
+        """Do the operations and loads behind a value cost more than keeping it?"""
+        graph, memory = self.builder.graph, self.builder.memory
         total = 0
-        for v in {value} | self._computed_in(value, roots):
-            node = self.builder.graph.producer(v)
+        seen = {value}
+        stack = [value]
+        while stack and total <= TEMPORARY_COST:
+            v = stack.pop()
+            node = graph.producer(v)
             assert node is not None
             if node.op in ELEMENTWISE:
                 total += 10 if node.op in TRANSCENDENTAL else 3 if node.op in ("div", "sqrt", "rsqrt") else 1
-            total += sum(
-                i in self.builder.memory and i not in self.builder.graph.constants for i in node.inputs
-            )
-        return total
+            total += sum(i in memory and i not in graph.constants for i in node.inputs)
+            more = [i for i in self._operands(v, roots) if i not in seen]
+            seen.update(more)
+            stack.extend(more)
+        return total > TEMPORARY_COST
 
     def _block(self, root: str, full: tuple[Index, ...], axes: tuple[int, ...], roots: list[str]) -> Block:
         node = self.builder.graph.producer(root)

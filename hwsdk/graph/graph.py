@@ -57,6 +57,10 @@ class Graph:
         return {node.name: node for node in self.nodes}
 
     @cached_property
+    def _places(self) -> dict[str, int]:
+        return {out: place for place, node in enumerate(self.nodes) for out in node.outputs}
+
+    @cached_property
     def _users(self) -> dict[str, tuple[Node, ...]]:
         found: dict[str, list[Node]] = {}
         for node in self.nodes:
@@ -71,6 +75,10 @@ class Graph:
     def producer(self, name: str) -> Node | None:
         """The node that defines a value; None for inputs and constants."""
         return self._producers.get(name)
+
+    def place(self, name: str) -> int:
+        """The position of the node that defines a value; KeyError for inputs and constants."""
+        return self._places[name]
 
     def users(self, name: str) -> tuple[Node, ...]:
         """The nodes that read a value, each once, in order."""
