@@ -231,8 +231,7 @@ class _Assembler:
             if (b.input, b.axis) not in bound:
                 why = _why_range(b.name.replace(MARK, ""), b.name, constraints)
                 out += [
-                    Check(b.input, b.axis, reason=why, holds=guard)
-                    for guard in _limits(b.name, constraints)
+                    Check(b.input, b.axis, reason=why, holds=guard) for guard in _limits(b.name, constraints)
                 ]
         for guard, reason in constraints.guards():
             home = next((b for b in bindings if b.name in free_symbols(guard)), None)

@@ -90,7 +90,7 @@ class RowBuilder:
         Last value first: what becomes a root changes only who computes the values before it.
         """
         graph = self.builder.graph
-        owners: dict[str, set[str]] = {r: {r} for r in roots}  # at most two of the blocks that compute a value
+        owners: dict[str, set[str]] = {r: {r} for r in roots}  # some of the blocks that compute a value
         waiting = [(-graph.place(r), r) for r in roots]
         heapify(waiting)
         while waiting:
