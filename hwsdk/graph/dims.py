@@ -12,7 +12,7 @@ function and emitted by one printer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -173,31 +173,38 @@ def _through_nested(atom: Op, values: Mapping[Atom, Dim]) -> Dim | None:
     return None
 
 
-def evaluate(d: Dim, values: Mapping[str, Number]) -> Any:
+def evaluate(d: Dim, values: Mapping[str, Number], known: dict[Atom, Any] | None = None) -> Any:
     """The value of d: a Python int, or an int64 array where `values` has arrays (broadcast together).
 
+    known: operations that were evaluated at these values before; those of d are added.
     GraphError names a symbol without value, or the division by zero.
     """
     if not isinstance(d, Expr):
         return d
+    known = {} if known is None else known
     total: Any = 0
     for c, m in d.terms:
         part: Any = c
         for atom in m:
-            x = _evaluate_atom(atom, values)
+            x = _evaluate_atom(atom, values, known)
             part = x if part is c and c == 1 else part * x
         total = total + part
     return total
 
 
-def _evaluate_atom(atom: Atom, values: Mapping[str, Number]) -> Any:
+def _evaluate_atom(atom: Atom, values: Mapping[str, Number], known: dict[Atom, Any]) -> Any:
     if isinstance(atom, Symbol):
         try:
             value = values[atom.name]
         except KeyError:
             raise GraphError(f"dimension {atom.name!r} has no value") from None
         return value if type(value) is int else _as_number(value)
-    args = [evaluate(a, values) for a in atom.args]
+    if atom not in known:
+        known[atom] = _applied(atom, [evaluate(a, values, known) for a in atom.args])
+    return known[atom]
+
+
+def _applied(atom: Op, args: Sequence[Any]) -> Any:
     if atom.name in ("floordiv", "mod", "ceildiv"):
         return _divide(atom, *args)
     if atom.name in ("ge", "eq"):

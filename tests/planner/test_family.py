@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hwsdk.codegen.planner.family import tiles_at
 from hwsdk.codegen.planner.fits import fits
 from hwsdk.codegen.planner.levels import machines
 from hwsdk.codegen.planner.nest import Nest
-from hwsdk.codegen.planner.runtime import safe_rows
+from hwsdk.codegen.planner.runtime import run_tiles
 from hwsdk.codegen.planner.tiles import Tiles
 from hwsdk.graph.dims import evaluate, free_symbols, parse
 from hwsdk.target_desc.model import Target
@@ -85,10 +86,13 @@ def test_tiles_at_run_time_cover_and_fit() -> None:
 
 def test_rows_shrink_where_they_would_share_cache_sets() -> None:
     machine = machines(wide(), ANY.at())[0]
-    rows = safe_rows(machine, ANY, 8)
-    assert evaluate(rows, {"k": 1024}) == 7
-    assert evaluate(rows, {"k": 1000}) == 8
-    assert safe_rows(machine, ANY, 6) == 6
+    schedule = plan(wide(), ANY)
+    eight, six = (
+        run_tiles(machine, ANY, replace(schedule, register_tile=(rows, 16)), DEFAULT).rows for rows in (8, 6)
+    )
+    assert evaluate(eight, {"k": 1024}) == 7
+    assert evaluate(eight, {"k": 1000}) == 8
+    assert six == 6
 
 
 def test_the_selector_is_text_over_the_unknown_sizes() -> None:

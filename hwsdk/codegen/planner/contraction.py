@@ -133,6 +133,12 @@ def _machine_of(target: Target, problem: Contraction, schedule: ContractionSched
 
 def schedule_of(fit: Fit, costs: Cost, i: int) -> ContractionSchedule:
     """Candidate `i` as a schedule, with its reasons."""
+    schedule = bare_schedule(fit, costs, i)
+    return replace(schedule, why=reasons(fit.nest.machine, fit.nest.problem, schedule))
+
+
+def bare_schedule(fit: Fit, costs: Cost, i: int) -> ContractionSchedule:
+    """Candidate `i` as a schedule that nobody will be shown."""
     nest = fit.nest
     machine, problem, tiles = nest.machine, nest.problem, nest.tiles
     engine, store = machine.engine, machine.store
@@ -141,7 +147,7 @@ def schedule_of(fit: Fit, costs: Cost, i: int) -> ContractionSchedule:
     layout = "in_place"
     if not machine.staged:
         layout = "packed" if problem.b_constant else "copied" if copies_b(machine, problem) else layout
-    schedule = ContractionSchedule(
+    return ContractionSchedule(
         shape=problem.extents,
         intrinsic=engine.intrinsic,
         unit=engine.unit,
@@ -164,7 +170,6 @@ def schedule_of(fit: Fit, costs: Cost, i: int) -> ContractionSchedule:
         cycles=float(costs.cycles[i]),
         bound_by=costs.bound_by(i),
     )
-    return replace(schedule, why=reasons(machine, problem, schedule))
 
 
 def _adapted(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Nest:

@@ -122,7 +122,7 @@ def _operands(nest: Nest, inward: Place | None) -> tuple[Vector, Vector, Vector]
     """Bytes of A and B that enter `inward` (None: registers), and visits of C."""
     machine, problem, tiles = nest.machine, nest.problem, nest.tiles
     element = {"a": float(problem.a_bytes), "b": float(problem.b_bytes), "c": float(problem.acc_bytes)}
-    blocks: list[Loop] = [(d, np.take_along_axis(tiles.level, d[None], 0)[0]) for d in tiles.order]
+    blocks: list[Loop] = [(d, tiles.level[d, np.arange(len(nest))]) for d in tiles.order]
     outer = np.where(tiles.columns_outer, N, M)
     mr, nr = tiles.register
     registers: list[Loop] = [(d, np.where(d == M, mr, nr)) for d in (outer, N - outer)]

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from hwsdk.codegen.planner.candidates import fitting_registers
-from hwsdk.codegen.planner.contraction import DEFAULT, plan, schedule_of
+from hwsdk.codegen.planner.contraction import DEFAULT, bare_schedule, plan, schedule_of
 from hwsdk.codegen.planner.cost import cost
 from hwsdk.codegen.planner.fits import Fit, fits
 from hwsdk.codegen.planner.levels import Machine, machines
@@ -25,7 +26,7 @@ from hwsdk.codegen.planner.selector import scale_of, select, version_cost
 from hwsdk.codegen.planner.tiles import Tiles, Vector
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.errors import PlanError
-from hwsdk.graph.dims import Dim, eq, evaluate, substitute
+from hwsdk.graph.dims import Atom, Dim, eq, evaluate, substitute
 from hwsdk.target_desc.model import Target
 
 GAIN = 0.02  # a further version must lower the mean log cost by this
@@ -134,7 +135,7 @@ def _pool(
     fit = fitting_registers(machine, largest, abilities)
     costs = cost(fit.nest)
     for i in range(len(fit.nest)):
-        schedule = schedule_of(fit, costs, i)
+        schedule = bare_schedule(fit, costs, i)
         tiles = run_tiles(machine, problem, schedule, abilities)  # whatever the order
         for order, register_order in abilities.cache_orders:
             ordered = replace(schedule, order=order, register_order=register_order)
@@ -171,11 +172,15 @@ def _columns(problems: Sequence[Contraction]) -> dict[str, Vector]:
     return {name: np.array([c[name] for c in columns]) for name in columns[0]}
 
 
-def _values(version: Version, sizes: Mapping[str, Vector]) -> tuple[Vector, Vector, Vector]:
-    """Worker tiles, level tiles and rows at some sizes."""
+def _values(
+    version: Version, sizes: Mapping[str, Vector], known: dict[Atom, Any] | None = None
+) -> tuple[Vector, Vector, Vector]:
+    """Worker tiles, level tiles and rows at some sizes; known: what `evaluate` found at these sizes before."""
     count = np.zeros(len(sizes["m"]))
+    known = {} if known is None else known
+    at = {n: np.asarray(x, np.int64) for n, x in sizes.items()}
     worker, level, rows = (
-        np.stack([evaluate(d, {n: np.asarray(x, np.int64) for n, x in sizes.items()}) + count for d in dims])
+        np.stack([evaluate(d, at, known) + count for d in dims])
         for dims in (version.tiles.worker, version.tiles.level, (version.tiles.rows,))
     )
     return worker, level, rows
@@ -204,11 +209,12 @@ def _costs(
         return table
     problems = [problem.at(*p) for p in points]
     sizes = _columns(problems)
-    known: dict[int, tuple[Vector, Vector, Vector]] = {}  # versions that differ in order share their tiles
+    values: dict[int, tuple[Vector, Vector, Vector]] = {}  # versions that differ in order share their tiles
+    known: dict[Atom, Any] = {}  # and tiles that differ share most of their operations
     for v in pool:
-        if id(v.tiles) not in known:
-            known[id(v.tiles)] = _values(v, sizes)
-    every = Tiles.join([_with_tiles(v, known[id(v.tiles)]) for v in pool])
+        if id(v.tiles) not in values:
+            values[id(v.tiles)] = _values(v, sizes, known)
+    every = Tiles.join([_with_tiles(v, values[id(v.tiles)]) for v in pool])
     for j, sized in enumerate(problems):
         fit = _at_size(machine, sized, every.where(np.arange(j, len(every), len(points))), abilities)
         table[:, j] = np.where(fit.mask, cost(fit.nest).cycles, np.inf)

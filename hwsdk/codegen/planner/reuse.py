@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwsdk.codegen.planner.nest import OPERANDS
-from hwsdk.codegen.planner.tiles import DIMS, Index, Vector
+from hwsdk.codegen.planner.tiles import Index, Vector
 
 Loop = tuple[Index, Vector]  # per candidate: which dim advances, in blocks of what size
 
@@ -32,17 +32,15 @@ def traffic(
 ) -> Traffic:
     """`whole`: extents (m, n, k) that the nest covers; `element`: bytes per element of a, b, c; capacity:
     of a cache, None for a staged place."""
+    every = np.arange(whole.shape[1])
     extents = [whole]
     for dim, block in loops:
         inside = extents[-1].copy()
-        for d in range(len(DIMS)):
-            inside[d] = np.where(dim == d, np.minimum(block, inside[d]), inside[d])
+        inside[dim, every] = np.minimum(block, inside[dim, every])
         extents.append(inside)
     feet = [{x: e[i] * e[j] * element[x] for x, (i, j) in OPERANDS.items()} for e in extents]
     fits = [None if capacity is None else f["a"] + f["b"] + f["c"] <= capacity for f in feet]
-    trips = [
-        np.take_along_axis(extents[i] / extents[i + 1], dim[None], 0)[0] for i, (dim, _) in enumerate(loops)
-    ]
+    trips = [extents[i][dim, every] / extents[i + 1][dim, every] for i, (dim, _) in enumerate(loops)]
     entered = {}
     for operand, dims in OPERANDS.items():
         total = feet[-1][operand]

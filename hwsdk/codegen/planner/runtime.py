@@ -9,6 +9,7 @@ cost.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hwsdk.codegen.planner.candidates import ROWS_OF_TILES, SLICE, TILES_PER_WORKER
 from hwsdk.codegen.planner.levels import Machine
@@ -44,21 +45,66 @@ def run_tiles(
     """Tiles of `schedule` as expressions over m, n, k (and batch)."""
     if machine.staged:
         return _staged(machine, schedule)
-    rows = safe_rows(machine, problem, schedule.register_tile[0])
-    worker = _worker(machine, problem, schedule)
-    depth = _k_block(machine, problem, schedule, abilities)
-    return RunTiles(worker, (_m_block(machine, problem, schedule, worker[0], depth), worker[1], depth), rows)
+    return _cached(_Facts.of(machine, problem, abilities), *schedule.register_tile)
 
 
-def safe_rows(machine: Machine, problem: Contraction, rows: int) -> Dim:
+@dataclass(frozen=True)
+class _Facts:
+    """All that tiles at caches depend on beside the register tile: many problems share it."""
+
+    workers: int
+    grain: int  # multiply-adds of a worker tile that are worth a fork, for all workers
+    k_granule: int
+    spare_rows: int | None  # rows of A that may fall into one set of the nearest cache; None: any
+    way_bytes: int
+    outer_bytes: int
+    max_depth: int
+    a_bytes: int
+    b_bytes: int
+    a_row_bytes: int | None
+    batch: int | None
+    taps: int
+    taps_k: int | None  # k, where it consists of taps
+
+    @staticmethod
+    def of(machine: Machine, problem: Contraction, abilities: Abilities) -> _Facts:
+        engine, near = machine.engine, machine.near
+        rate = engine.m * engine.n * engine.k * engine.count / engine.interval
+        return _Facts(
+            machine.workers,
+            max(1, int(FORKS_PER_TILE * machine.fork * rate)) * machine.workers,
+            engine.k * (SLICE if engine.k == 1 else 1),
+            near.ways - 1 if near.ways and engine.m == 1 else None,
+            int(near.raw_bytes // near.ways) if near.ways else 0,
+            _outer_bytes(machine),
+            abilities.max_depth,
+            problem.a_bytes,
+            problem.b_bytes,
+            problem.a_row_bytes,
+            problem.batch if isinstance(problem.batch, int) else None,
+            problem.taps,
+            problem.k if problem.taps > 1 and isinstance(problem.k, int) else None,
+        )
+
+
+@lru_cache(maxsize=1 << 12)
+def _cached(facts: _Facts, mr: int, nr: int) -> RunTiles:
+    """Tiles at caches of the register tile mr x nr."""
+    worker = _worker(facts, mr, nr)
+    depth = _k_block(facts, mr, nr)
+    return RunTiles(
+        worker, (_m_block(facts, mr, nr, worker[0], depth), worker[1], depth), _safe_rows(facts, mr)
+    )
+
+
+def _safe_rows(facts: _Facts, rows: int) -> Dim:
     """Rows of a register tile; where the row distance is a multiple of a way, only as many as there are
     ways to spare."""
-    near = machine.near
-    if not near.ways or machine.engine.m > 1 or rows < near.ways:
+    if facts.spare_rows is None or rows <= facts.spare_rows:
         return rows
-    distance = problem.a_row_bytes if problem.a_row_bytes is not None else K * problem.a_bytes
-    aligned = eq(mod(distance, int(near.raw_bytes // near.ways)), 0)
-    return rows - (rows - (near.ways - 1)) * aligned
+    distance = facts.a_row_bytes if facts.a_row_bytes is not None else K * facts.a_bytes
+    aligned = eq(mod(distance, facts.way_bytes), 0)
+    return rows - (rows - facts.spare_rows) * aligned
 
 
 def _outer_bytes(machine: Machine) -> int:
@@ -68,48 +114,33 @@ def _outer_bytes(machine: Machine) -> int:
     return int(own[-2].bytes if len(own) > 1 else own[-1].bytes) if own else 1 << 18
 
 
-def _k_block(
-    machine: Machine, problem: Contraction, schedule: ContractionSchedule, abilities: Abilities
-) -> Dim:
+def _k_block(facts: _Facts, mr: int, nr: int) -> Dim:
     """Balanced k blocks, no longer than lets a panel of B and a few register tiles of A lie side by side."""
-    mr, nr = schedule.register_tile
-    granule = machine.engine.k * (SLICE if machine.engine.k == 1 else 1)
-    row = nr * problem.b_bytes + ROWS_OF_TILES * mr * problem.a_bytes
-    longest = min(_outer_bytes(machine) // row, abilities.max_depth)
-    longest = max(granule, longest // granule * granule)
-    if problem.taps > 1 and isinstance(problem.k, int):
-        channels = problem.k // problem.taps
+    row = nr * facts.b_bytes + ROWS_OF_TILES * mr * facts.a_bytes
+    longest = min(facts.outer_bytes // row, facts.max_depth)
+    longest = max(facts.k_granule, longest // facts.k_granule * facts.k_granule)
+    if facts.taps_k is not None:
+        channels = facts.taps_k // facts.taps
         taps = max(1, longest // channels)
-        return (
-            ceildiv(problem.taps, ceildiv(problem.taps, taps)) * channels if longest >= channels else longest
-        )
-    return minimum(K, even(K, maximum(1, ceildiv(K, longest)), granule))
+        return ceildiv(facts.taps, ceildiv(facts.taps, taps)) * channels if longest >= channels else longest
+    return minimum(K, even(K, maximum(1, ceildiv(K, longest)), facts.k_granule))
 
 
-def _m_block(
-    machine: Machine, problem: Contraction, schedule: ContractionSchedule, rows: Dim, depth: Dim
-) -> Dim:
+def _m_block(facts: _Facts, mr: int, nr: int, rows: Dim, depth: Dim) -> Dim:
     """Balanced row blocks: A's block fills what a panel of B leaves of the cache."""
-    mr, nr = schedule.register_tile
-    fitting = (
-        floordiv(_outer_bytes(machine), depth * problem.a_bytes) - nr * problem.b_bytes // problem.a_bytes
-    )
+    fitting = floordiv(facts.outer_bytes, depth * facts.a_bytes) - nr * facts.b_bytes // facts.a_bytes
     most = maximum(ROWS_OF_TILES * mr, fitting)
     return minimum(rows, even(rows, ceildiv(rows, most), mr))
 
 
-def _worker(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Triple:
+def _worker(facts: _Facts, mr: int, nr: int) -> Triple:
     """Worker tiles: a few per worker where each stays long against a fork, columns first (they divide
     evenly)."""
-    if machine.workers == 1:
+    if facts.workers == 1:
         return M, N, K
-    engine = machine.engine
-    mr, nr = schedule.register_tile
-    rate = engine.m * engine.n * engine.k * engine.count / engine.interval
-    least = max(1, int(FORKS_PER_TILE * machine.fork * rate)) * machine.workers
-    batch: Dim = problem.batch if isinstance(problem.batch, int) else BATCH
-    waves = minimum(TILES_PER_WORKER // 2, floordiv(batch * M * N * K, least))
-    wanted = maximum(1, ceildiv(waves * machine.workers, batch))
+    batch: Dim = facts.batch if facts.batch is not None else BATCH
+    waves = minimum(TILES_PER_WORKER // 2, floordiv(batch * M * N * K, facts.grain))
+    wanted = maximum(1, ceildiv(waves * facts.workers, batch))
     across = minimum(wanted, maximum(1, floordiv(N, PANELS * nr)))
     down = minimum(ceildiv(wanted, across), ceildiv(M, mr))
     return ceildiv(M, down), minimum(N, even(N, across, nr)), K
