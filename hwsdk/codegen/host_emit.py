@@ -18,9 +18,7 @@ from hwsdk.codegen.host_body import Body
 from hwsdk.codegen.host_ir import WORKERS, HostBuffer, HostProgram, Launch
 from hwsdk.codegen.loop_ir import Index
 from hwsdk.dtypes import dtype
-from hwsdk.graph.dims import Expr, ceildiv, multiply, product
-
-ALIGNMENT = 64  # bytes: of arena offsets, constants and each worker's workspace
+from hwsdk.graph.dims import Expr, multiply, product
 
 _DECLARATIONS = """\
 declare { i64, i1 } @llvm.smul.with.overflow.i64(i64, i64)
@@ -50,30 +48,14 @@ def emit_host(program: HostProgram) -> str:
     return "\n".join([_DECLARATIONS, _CLOCK, _emit_layout(program), _emit_run(program), ""])
 
 
-def input_ranks(program: HostProgram) -> list[int]:
-    """Ranks of the inputs, in order."""
-    return [len(i.shape) for i in program.inputs]
-
-
-def output_ranks(program: HostProgram) -> list[int]:
-    """Ranks of the outputs, in order."""
-    return [len(o.shape) for o in program.outputs]
-
-
 def buffer_bytes(buffer: HostBuffer) -> Index:
     """Size of a buffer as an expression."""
     return multiply(product(buffer.shape), dtype(buffer.dtype).size_bytes)
 
 
-def workspace_stride(program: HostProgram) -> Index:
-    """Workspace bytes per worker, rounded up so that every worker's part is aligned and shares no cache
-    line."""
-    return multiply(ceildiv(program.workspace_bytes, ALIGNMENT), ALIGNMENT)
-
-
 def _begin(program: HostProgram, checked: bool) -> tuple[Body, layout.RunBlock]:
     """A function body in which the symbols are bound."""
-    body, block = Body(checked), layout.RunBlock(input_ranks(program), output_ranks(program))
+    body, block = Body(checked), layout.RunBlock(program.input_ranks, program.output_ranks)
     body.bind(WORKERS, body.load("%run", layout.WORKERS_WORD))
     for b in program.bindings:
         value = body.load("%run", block.dims[b.input] + b.axis)
@@ -126,7 +108,7 @@ def _sizes(program: HostProgram, body: Body, block: layout.RunBlock) -> None:
     """Results; and, for their overflow checks alone, everything else that addresses memory or bounds a
     loop."""
     body.store("%run", block.results + layout.ARENA_BYTES, body.value(program.arena_bytes))
-    body.store("%run", block.results + layout.WORKSPACE_BYTES, body.value(workspace_stride(program)))
+    body.store("%run", block.results + layout.WORKSPACE_BYTES, body.value(program.workspace_stride))
     work: Index = 0
     for launch in program.launches:
         work = work + launch.work

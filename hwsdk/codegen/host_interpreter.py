@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwsdk.codegen.host_emit import workspace_stride
 from hwsdk.codegen.host_ir import WORKERS, Check, HostBuffer, HostProgram, Launch, Version
-from hwsdk.codegen.loop_ir import Index
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import CodegenError, GraphError, InputError
 from hwsdk.graph.dims import evaluate
+
+if TYPE_CHECKING:
+    from hwsdk.codegen.loop_ir import Index
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -81,7 +82,7 @@ def resolve(program: HostProgram, shapes: Sequence[Shape], workers: int = 1) -> 
         symbols,
         tuple(outputs),
         _value(program.arena_bytes, symbols, "size of the arena"),
-        _value(workspace_stride(program), symbols, "size of the workspace"),
+        _value(program.workspace_stride, symbols, "size of the workspace"),
         _value(work, symbols, "work"),
     )
 

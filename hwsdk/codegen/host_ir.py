@@ -13,8 +13,14 @@ it; the native form is one compiled function.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from hwsdk.codegen.loop_ir import Index
+from hwsdk.graph.dims import ceildiv, multiply
+
+if TYPE_CHECKING:  # loading an artifact does without the IR of kernels
+    from hwsdk.codegen.loop_ir import Index
+
+ALIGNMENT = 64  # bytes: of arena offsets, constants and each worker's workspace
 
 #: A symbol that every program may use in sizes, guards and grids: the number of workers of this run (at least
 #: 1).
@@ -118,6 +124,22 @@ class HostProgram:
             if b.name == name:
                 return b
         raise KeyError(name)
+
+    @property
+    def input_ranks(self) -> list[int]:
+        """Ranks of the inputs, in order."""
+        return [len(i.shape) for i in self.inputs]
+
+    @property
+    def output_ranks(self) -> list[int]:
+        """Ranks of the outputs, in order."""
+        return [len(o.shape) for o in self.outputs]
+
+    @property
+    def workspace_stride(self) -> Index:
+        """Workspace bytes per worker, rounded up so that every worker's part is aligned and shares no cache
+        line."""
+        return multiply(ceildiv(self.workspace_bytes, ALIGNMENT), ALIGNMENT)
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -8,12 +8,14 @@ launches stays small; every reader error is one ArtifactError.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwsdk.codegen.host_ir import Binding, Check, HostBuffer, HostProgram, Launch, Signature, Version, Write
-from hwsdk.codegen.loop_ir import Index
 from hwsdk.errors import ArtifactError, HwsdkError
 from hwsdk.graph.dims import parse
+
+if TYPE_CHECKING:
+    from hwsdk.codegen.loop_ir import Index
 
 
 def to_json(program: HostProgram) -> dict[str, Any]:

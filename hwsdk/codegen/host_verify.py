@@ -8,12 +8,15 @@ native form both run without looking again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from hwsdk.codegen.host_ir import WORKERS, HostProgram
-from hwsdk.codegen.loop_ir import Index
 from hwsdk.dtypes import dtype
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import free_symbols
+
+if TYPE_CHECKING:
+    from hwsdk.codegen.loop_ir import Index
 
 STORAGES = ("input", "output", "constant", "arena")
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from hwsdk.codegen import host_layout as layout
 from hwsdk.codegen.artifact import Bundle
-from hwsdk.codegen.host_emit import input_ranks, output_ranks
 from hwsdk.codegen.host_interpreter import resolve
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import CodegenError, InputError
@@ -73,7 +72,7 @@ class NativeEngine:
         word, run = ctypes.c_int64, ctypes.c_void_p
         self._layout = ctypes.CFUNCTYPE(word, run)(port.kernel(self._module, "hwsdk_layout"))
         self._run = ctypes.CFUNCTYPE(word, run, run)(port.kernel(self._module, "hwsdk_run"))
-        self._map = layout.RunBlock(input_ranks(program), output_ranks(program))
+        self._map = layout.RunBlock(program.input_ranks, program.output_ranks)
         self._outputs = tuple((numpy_dtype(o.dtype), len(o.shape)) for o in program.outputs)
         block = self._map
         self._pack_inputs = struct.Struct(f"@{block.results - layout.HEADER_WORDS}q").pack_into

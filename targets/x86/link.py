@@ -144,16 +144,16 @@ class _Linker:
         near-referenced."""
         for number, item in enumerate(self.objects):
             for _, rela in item.relocations:
-                for index in np.unique(rela["symbol"][np.isin(rela["type"], (*_NEAR, *_THROUGH_SLOT))]):
-                    place = (number, int(index))
+                for index in _distinct(rela["symbol"][np.isin(rela["type"], (*_NEAR, *_THROUGH_SLOT))]):
+                    place = (number, index)
                     if (
                         item.symbols["section"][index] == UNDEFINED
                         and item.symbol_name(place[1]) not in self.globals
                     ):
                         self.outside.add(place)
                         self.slots.setdefault(place, 0)
-                for index in np.unique(rela["symbol"][np.isin(rela["type"], _THROUGH_SLOT)]):
-                    self.slots.setdefault((number, int(index)), 0)
+                for index in _distinct(rela["symbol"][np.isin(rela["type"], _THROUGH_SLOT)]):
+                    self.slots.setdefault((number, index), 0)
 
     def _place_sections(self) -> tuple[int, int, int]:
         """Offsets of all sections and slots: code and slots, read-only data, data; ends of the three
@@ -175,7 +175,7 @@ class _Linker:
 
     def link(self, base: int) -> dict[str, int]:
         """Fill the image at `base`; addresses of the global symbols."""
-        memory = np.ctypeslib.as_array((ctypes.c_uint8 * self.size).from_address(base))
+        memory = np.frombuffer((ctypes.c_uint8 * self.size).from_address(base), np.uint8)
         for section in (s for o in self.objects for s in o.sections if s.offset >= 0):
             if section.data is not None:
                 memory[section.offset : section.offset + section.size] = section.data
@@ -187,10 +187,10 @@ class _Linker:
         for number, item in enumerate(self.objects):
             for target, rela in item.relocations:
                 if item.sections[target].offset >= 0:
-                    for kind in np.unique(rela["type"]):
+                    for kind in _distinct(rela["type"]):
                         rows = rela[rela["type"] == kind]
-                        goals = self._goals(int(kind), number, rows["symbol"], values[number], base)
-                        _relocate(memory, base, item, item.sections[target], int(kind), rows, goals)
+                        goals = self._goals(kind, number, rows["symbol"], values[number], base)
+                        _relocate(memory, base, item, item.sections[target], kind, rows, goals)
         return {name: int(values[number][index]) for name, (number, index) in self.globals.items()}
 
     def _addresses(self, item: ObjectFile, base: int) -> Table:
@@ -225,13 +225,18 @@ class _Linker:
         if kind not in (*_NEAR, *_THROUGH_SLOT):
             return np.asarray(values[symbols])
         goals = values.copy()
-        for index in np.unique(symbols):
-            place = (number, int(index))
+        for index in _distinct(symbols):
+            place = (number, index)
             if kind in _THROUGH_SLOT:
                 goals[index] = base + self.slots[place] + _ADDRESS_IN_SLOT
             elif place in self.outside:
                 goals[index] = base + self.slots[place]
         return np.asarray(goals[symbols])
+
+
+def _distinct(values: Table) -> list[int]:
+    """The distinct numbers, sorted (np.unique costs an import that is slower than the whole link)."""
+    return sorted(set(values.tolist()))
 
 
 def _is_weak(item: ObjectFile, index: int) -> bool:
