@@ -21,7 +21,7 @@ from hwsdk.codegen.loop_ir import (
     walk,
 )
 from hwsdk.codegen.loop_print import statement_values
-from hwsdk.codegen.loop_verify import value_indices
+from hwsdk.codegen.loop_verify_value import value_indices
 from hwsdk.codegen.rewrite import subvalues
 from hwsdk.graph.dims import Expr, free_symbols
 from hwsdk.target_desc.model import Target
