@@ -149,7 +149,7 @@ def lower_kernels(
             lowering = StagedLowering(target, graph, ranges, precision, overrides)
         case model:
             raise PlanError(f"target {target.name}: codegen.model {model} has no lowering yet")
-    alike = Alike(lowering.lower, frozenset(graph.constants), ranges)
+    alike = Alike(lowering.lower, frozenset(graph.constants), ranges, overrides)
     out: list[Lowered] = []
     extra: list[Tensor] = []
     for number, kernel in enumerate(kernels):

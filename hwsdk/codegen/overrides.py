@@ -34,6 +34,10 @@ class Overrides:
     def __contains__(self, kernel: str) -> bool:
         return kernel in self.changes
 
+    def concerns(self, kernel: str) -> bool:
+        """Is something changed about the kernel or about one that its lowering adds?"""
+        return any(name == kernel or name.startswith(f"{kernel}_") for name in self.changes)
+
     def apply(self, kernel: str, schedule: S, decisions: tuple[str, ...]) -> S:
         """The schedule with the changes of this kernel; PlanError that says what is wrong with them."""
         changes = self.changes.get(kernel)

@@ -9,7 +9,7 @@ import pytest
 
 import hwsdk
 import hwsdk.frontends.builder as hb
-from hwsdk.codegen.driver import Compilation, compile_graph
+from hwsdk.codegen.driver import Compilation, Options, compile_graph
 from hwsdk.codegen.lower.simd import SimdLowering
 from hwsdk.graph.graph import Graph
 from hwsdk.intrinsics import load_target
@@ -125,3 +125,12 @@ def test_constants_in_bodies_keep_kernels_apart(calls: list[str], values: tuple[
         m.output(f"y{number}", hb.softmax(hb.maximum(x, np.float32(value)), axis=-1))
     made(m.graph())
     assert len(calls) == 2
+
+
+def test_a_kernel_whose_schedule_is_changed_keeps_its_own_loops() -> None:
+    plain = made(layers(3)).assembled
+    name = next(k for k in (x.kernel for x in plain.program.launches) if k.endswith("contraction"))
+    changes = {name: {"register_tile": [2, 16]}}
+    changed = compile_graph(layers(3), load_target("x86"), Options(schedules=changes)).assembled
+    assert changed.symbol_of[name] == name
+    assert len(changed.kernels) == len(plain.kernels) + 1

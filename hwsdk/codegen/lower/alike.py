@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from hwsdk.codegen.blocks import Block, Kernel, Tensor
 from hwsdk.codegen.loop_ir import Const, Index, Value
 from hwsdk.codegen.lower.lowered import Lowered
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.codegen.reserve import MARK
 from hwsdk.codegen.rewrite import block_values, indices
 from hwsdk.graph.dims import Dim, Ranges, free_symbols, substitute, sym
@@ -48,14 +49,16 @@ class Alike:
         lower: Callable[[Kernel], tuple[tuple[Lowered, ...], tuple[Tensor, ...]]],
         constants: frozenset[str],
         ranges: Ranges,
+        overrides: Overrides,
     ) -> None:
-        self._lower, self._constants, self._ranges = lower, constants, ranges
+        self._lower, self._constants, self._ranges, self._overrides = lower, constants, ranges, overrides
         self._known: dict[str, Known] = {}
         self._texts: dict[tuple[str, ...], dict[Index, str]] = {}
 
     def lower(self, kernel: Kernel) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
         """The kernel's loops and the buffers between them."""
-        if kernel.kind == "library":  # lowered from its graph node, which is not in the text
+        changed = any(self._overrides.concerns(k.name) for k in (kernel, *kernel.parts))
+        if changed or kernel.kind == "library":  # lowered from its graph node, which is not in the text
             return self._lower(kernel)
         form = self.form(kernel)
         known = self._known.get(form.text)
@@ -203,5 +206,6 @@ def _moved(
         sources=sources[item.sources],
         guard=None if item.guard is None else index(item.guard),
         fallback=None if fallback is None else _moved(fallback, name, names, sources, index),
+        version_of=item.version_of and name(item.version_of),
         dims=tuple(map(index, item.launch_dims)),
     )
