@@ -79,24 +79,29 @@ def _run_set(test: Any, inputs: list[Array], wanted: list[Array], session: Sessi
 
 
 def _import(model: Any, inputs: dict[str, Array]) -> tuple[Any, dict[str, Array]]:
-    """The graph with symbolic dims; shape-like inputs as constants only if it cannot be had otherwise."""
+    """The graph with symbolic dims; shape-like inputs as constants, or the dims of weights as they are, only if it
+    cannot be had otherwise.
+    """
     from hwsdk.frontends import load
 
-    try:
-        return load(symbolic(model)), inputs
-    except ModelError as first:
-        small = {n: a for n, a in inputs.items() if a.dtype.kind in "iub" and a.ndim <= 1 and a.size <= 16}
-        if not small:
-            raise Unsupported(f"the ONNX frontend refuses it: {first}") from None
-    try:
-        return load(symbolic(model, small)), inputs
-    except ModelError as second:
-        raise Unsupported(f"the ONNX frontend refuses it: {second}") from None
+    small = {n: a for n, a in inputs.items() if a.dtype.kind in "iub" and a.ndim <= 1 and a.size <= 16}
+    weights = frozenset([n for n, a in inputs.items() if a.ndim >= 3][1:])
+    refusal = ""
+    for constants, static in (({}, frozenset()), (small, frozenset()), ({}, weights)):
+        if refusal and not constants and not static:
+            continue  # nothing that was not tried
+        try:
+            return load(symbolic(model, constants, static)), inputs
+        except ModelError as error:
+            refusal = " ".join(str(error).split())
+    raise Unsupported(f"the ONNX frontend refuses it: {refusal}")
 
 
-def symbolic(model: Any, constants: dict[str, Array] | None = None) -> Any:
-    """A copy of an ONNX model with every static input dim renamed to a symbol, and some inputs made
-    initializers.
+def symbolic(
+    model: Any, constants: dict[str, Array] | None = None, static: frozenset[str] = frozenset()
+) -> Any:
+    """A copy of an ONNX model with every static input dim renamed to a symbol (except of the inputs `static`), and
+    some inputs made initializers.
     """
     import onnx
     from onnx import numpy_helper
@@ -111,7 +116,7 @@ def symbolic(model: Any, constants: dict[str, Array] | None = None) -> Any:
     made.graph.input.extend(kept)
     for number, value in enumerate(made.graph.input):
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.dim_value > 1:  # a size of 1 may be there to broadcast, which is static
+            if dim.dim_value > 1 and value.name not in static:  # a size of 1 may be there to broadcast, which is static
                 dim.dim_param = f"s{number}_{axis}"
     for value in made.graph.output:
         value.type.tensor_type.ClearField("shape")

@@ -314,6 +314,28 @@ def test_if_with_a_known_condition_is_the_branch_taken() -> None:
         import_onnx(model_of([node], {"x": ["n"], "c": (TensorProto.BOOL, [])}, ["y"]))
 
 
+@pytest.mark.parametrize("op", ["Loop", "Scan"])
+def test_loops_are_refused_with_what_they_are(op: str) -> None:
+    extra = {"num_scan_inputs": 1} if op == "Scan" else {}
+    identity = helper.make_node("Identity", ["a"], ["b"])
+    ends = [[helper.make_tensor_value_info(name, FLOAT, None)] for name in "ab"]
+    body = helper.make_graph([identity], "body", *ends)
+    node = helper.make_node(op, ["x"], ["y"], name="again", body=body, **extra)
+    with pytest.raises(UnsupportedError, match=rf"'again': operator {op}: it loops as often as data or sizes say"):
+        import_onnx(model_of([node], {"x": ["n"]}, ["y"]))
+
+
+def test_kernel_shape_says_what_the_dims_of_a_weight_are() -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv", kernel_shape=[3])
+    graph = import_onnx(model_of([node], {"x": ["n", 2, "l"], "w": [4, 2, "k"]}, ["y"]))
+    feed = {"x": np.ones((1, 2, 7), np.float32), "w": np.ones((4, 2, 3), np.float32)}
+    np.testing.assert_array_equal(interpret(graph, feed)["y"], np.full((1, 4, 5), 6))
+    with pytest.raises(InputError, match=r"must be 3"):
+        interpret(graph, {**feed, "w": np.ones((4, 2, 2), np.float32)})
+    with pytest.raises(ModelError, match=r"kernel_shape \(3,\) and the weight .* differ"):
+        import_onnx(model_of([node], {"x": ["n", 2, "l"], "w": [4, 2, 5]}, ["y"]))
+
+
 def test_functions_of_the_model_and_of_the_standard_are_expanded() -> None:
     body = helper.make_function(
         "local",

@@ -156,7 +156,9 @@ class OnnxImporter:
         for index, node in nodes:
             domain = "" if node.domain == "ai.onnx" else node.domain
             if (domain, node.op_type) not in IMPORTERS and kind_of(node) != "If":
-                self.findings.append(f"{describe(node, index)}: operator {kind_of(node)}")
+                control = ": it loops as often as data or sizes say, and the graph has no loops"
+                why = control if kind_of(node) in ("Loop", "Scan") else ""
+                self.findings.append(f"{describe(node, index)}: operator {kind_of(node)}{why}")
         self._stop_if_unsupported()
 
     def _stop_if_unsupported(self) -> None:
@@ -235,7 +237,9 @@ class OnnxImporter:
         """If: the branch that is taken, when the condition is known at import."""
         known = self.tensors[node.input[0]].known()
         if known is None or known.size != 1 or not isinstance(taken := known.reshape(-1)[0], int):
-            raise UnsupportedError("the condition depends on data")
+            raise UnsupportedError(
+                "the condition depends on data; only a branch that is known at import can be taken"
+            )
         graphs = {a.name: a.g for a in node.attribute}
         graph = graphs["then_branch" if taken else "else_branch"]
         for tensor in graph.initializer:

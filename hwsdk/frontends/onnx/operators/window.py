@@ -90,11 +90,16 @@ def fitting(node: Node, x: Array, window: Window) -> Window:
 
 
 def kernel_shape(node: Node, weight: Array) -> tuple[int, ...]:
-    """The window of a weight [out, in, *window], which must agree with the attribute."""
-    size = tuple(constant_int(s, "the window of a weight") for s in weight.shape[2:])
-    if node.ints("kernel_shape", size) != size:
-        raise ModelError(f"kernel_shape {node.ints('kernel_shape')} and the weight {weight!r} differ")
-    return size
+    """The window of a weight [out, in, *window]; the attribute, if it is there, says what symbolic dims are."""
+    given = node.ints("kernel_shape")
+    if given is None:
+        return tuple(constant_int(s, "the window of a weight") for s in weight.shape[2:])
+    own = weight.shape[2:]
+    if len(own) != len(given) or any(isinstance(s, int) and s != k for s, k in zip(own, given, strict=True)):
+        raise ModelError(f"kernel_shape {given} and the weight {weight!r} differ")
+    for s, k in zip(own, given, strict=True):
+        node.model.constraints.unify(s, k, f"node {node.name}: kernel_shape {list(given)}")
+    return tuple(given)
 
 
 def _checked(node: Node, x: Array, weight: Array) -> None:
