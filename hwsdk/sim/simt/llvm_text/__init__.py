@@ -1,0 +1,7 @@
+"""LLVM text for the lock-step engine, for chips whose own code cannot be run here.
+
+    builder.programs(text, target)   kernels as programs; the target says what its address spaces and intrinsics mean
+
+types and syntax say what is read, parser reads it, builder and instructions turn it into closures, operations holds
+the arithmetic.
+"""

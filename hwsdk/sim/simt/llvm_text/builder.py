@@ -1,0 +1,473 @@
+"""A kernel of LLVM text to a Program of the engine.
+
+    programs(text, target)   every kernel of the text by name
+
+Design choice: each scalar of each value is a register.  Phis become copies on the edges, all read before any is
+written.  What a target adds to LLVM, the meaning of its address spaces and intrinsics, it passes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from hwsdk.sim.simt import program as engine
+from hwsdk.sim.simt.llvm_text import operations
+from hwsdk.sim.simt.llvm_text.parser import parse
+from hwsdk.sim.simt.llvm_text.syntax import (
+    Constant,
+    Expression,
+    File,
+    Function,
+    Global,
+    Instruction,
+    LlvmTextError,
+    Local,
+    Problem,
+    Tuple,
+    Value,
+)
+from hwsdk.sim.simt.llvm_text.types import (
+    AddressSpaces,
+    Scalar,
+    Sequence,
+    Struct,
+    Type,
+    align_of,
+    dtype_of,
+    field_offset,
+    scalar_places,
+    scalars,
+    size_of,
+)
+from hwsdk.sim.simt.program import Array, Lanes, Meeting, Parameter, Place, Program, Read, Run, Variable, link
+from hwsdk.sim.simt.registers import binary, constant, into, register, ternary, unary
+from hwsdk.sim.simt.spaces import Access, Space, load
+
+if TYPE_CHECKING:
+    from hwsdk.sim.simt.frame import Frame
+
+#: Builds a call of one of the target's intrinsics.
+Intrinsic = Callable[["Call"], None]
+
+
+@dataclass(frozen=True)
+class LlvmTarget:
+    """intrinsics: by name or by a prefix that ends in a dot.  block: reads the block size that a kernel insists on
+    from its attributes."""
+
+    layout: AddressSpaces
+    intrinsics: Mapping[str, Intrinsic]
+    block: Callable[[Mapping[str, str]], tuple[int, int, int] | None] = lambda attributes: None
+    dynamic_shared: Callable[[str], bool] = field(default=lambda name: True)
+
+    def intrinsic(self, name: str) -> Intrinsic | None:
+        parts = name.split(".")
+        for count in range(len(parts), 0, -1):
+            found = self.intrinsics.get(".".join(parts[:count]))
+            if found is not None:
+                return found
+        return None
+
+
+class Unsupported(Exception):
+    """Why one instruction cannot be built."""
+
+
+def programs(text: str, target: LlvmTarget) -> dict[str, Program]:
+    """LlvmTextError lists everything that is malformed or not supported."""
+    file = parse(text)
+    problems: list[Problem] = []
+    module = _module_variables(file, target.layout)
+    found = {}
+    for function in file.functions.values():
+        builder = Builder(file, function, target)
+        found[function.name] = builder.program(module)
+        problems += builder.problems
+    if problems:
+        raise LlvmTextError(sorted(problems, key=lambda p: p.line))
+    return found
+
+
+def _module_variables(file: File, layout: AddressSpaces) -> tuple[Variable, ...]:
+    found = []
+    for v in file.variables.values():
+        if layout.spaces.get(v.space) is Space.SHARED or v.external:
+            continue
+        content = bytearray(size_of(v.type, layout))
+        if isinstance(v.value, Constant):
+            places = scalar_places(v.type, layout)
+            for (at, kind), number in zip(places, v.value.values):
+                raw = _immediate(number, kind, layout).tobytes()
+                content[at : at + len(raw)] = raw
+        elif v.value is not None:
+            raise LlvmTextError([Problem(v.line, v.name, "an initialiser with addresses is not supported")])
+        align = v.align or align_of(v.type, layout)
+        found.append(Variable(v.name, len(content), align, bytes(content), read_only=v.constant))
+    return tuple(found)
+
+
+def _immediate(value: Any, kind: Scalar, layout: AddressSpaces) -> Array:
+    dtype = dtype_of(kind, layout)
+    if value is None:
+        value = 0
+    if kind.kind == "bfloat":
+        return np.array([np.float32(value).view(np.uint32) >> 16], np.uint16)
+    if dtype.kind == "u":
+        return np.array([int(value) & ((1 << 8 * dtype.itemsize) - 1)], dtype)
+    return np.array([value], dtype)
+
+
+class Builder:
+    """One kernel."""
+
+    def __init__(self, file: File, function: Function, target: LlvmTarget) -> None:
+        self.file, self.function, self.target = file, function, target
+        self.layout = target.layout
+        self.statements: list[engine.Statement] = []
+        self.problems: list[Problem] = []
+        self.widths: list[int] = []
+        self.values: dict[str, tuple[Type, list[int]]] = {}
+        self.local: list[Variable] = []
+        self.shared: dict[str, Variable] = {}
+        self.granule = 16
+        self.place = Place(function.line, "")
+
+    def fail(self, message: str) -> NoReturn:
+        raise Unsupported(message)
+
+    # -------------------------------------------------------------------------------------------- whole kernel
+    def program(self, module: tuple[Variable, ...]) -> Program:
+        parameters = self._parameters()
+        for block in self.function.blocks:  # phis are written before their blocks are reached
+            for instruction in block.instructions:
+                self._try(lambda i=instruction: self._declare(i), instruction)  # type: ignore[misc]
+        for block in self.function.blocks:
+            self.statements.append(engine.Label(block.name))
+            for instruction in block.instructions:
+                self._try(lambda i=instruction, b=block.name: self._instruction(i, b), instruction)  # type: ignore[misc]
+        self.statements.append(engine.Exit(self.place))
+        segments: tuple[engine.Segment, ...] = ()
+        if not self.problems:
+            try:
+                segments = link(self.statements)
+            except KeyError as missing:
+                self.problems.append(
+                    Problem(self.function.line, "", f"label {missing} is not in the function")
+                )
+        return Program(
+            self.function.name,
+            segments,
+            tuple(self.widths),
+            parameters,
+            tuple(self.shared.values()),
+            module,
+            tuple(self.local),
+            self.granule,
+            self.target.block(self.function.attributes),
+        )
+
+    def _try(self, step: Callable[[], None], instruction: Instruction) -> None:
+        self.place = Place(instruction.line, instruction.text)
+        try:
+            step()
+        except (Unsupported, ValueError) as problem:
+            found = Problem(instruction.line, instruction.text[:160], str(problem))
+            if found not in self.problems:
+                self.problems.append(found)
+
+    def _parameters(self) -> tuple[Parameter, ...]:
+        found, at = [], 0
+        for kind, name in self.function.parameters:
+            align = align_of(kind, self.layout)
+            at = -(-at // align) * align
+            plain = dtype_of(kind, self.layout) if isinstance(kind, Scalar) else None
+            found.append(Parameter(name, at, size_of(kind, self.layout), plain))
+            registers = self._new(name, kind)
+            for (offset, scalar), number in zip(scalar_places(kind, self.layout, at), registers):
+                self._load_parameter(offset, scalar, number)
+            at += size_of(kind, self.layout)
+        return tuple(found)
+
+    def _load_parameter(self, offset: int, scalar: Scalar, number: int) -> None:
+        dtype = dtype_of(scalar, self.layout)
+        stored = np.dtype(np.uint8) if dtype == np.bool_ else dtype
+        access, where, write = Access(Space.PARAMETER, stored), np.array([offset], np.uint64), into(number)
+
+        def run(frame: Frame, lanes: Lanes) -> None:
+            (value,) = load(frame, lanes, where, access)
+            write(frame, lanes, value.astype(dtype))
+
+        self.emit(run, "load")
+
+    # -------------------------------------------------------------------------------------------- values
+    def _declare(self, instruction: Instruction) -> None:
+        if instruction.result:
+            self._new(instruction.result, self._result_type(instruction))
+
+    def _result_type(self, instruction: Instruction) -> Type:
+        if instruction.opcode == "getelementptr":
+            return instruction.operands[0][0]
+        if instruction.opcode == "alloca":
+            return Scalar("ptr", 0, instruction.facts["space"])
+        if instruction.opcode == "extractvalue":
+            kind = instruction.operands[0][0]
+            for index in instruction.facts["indices"]:
+                kind = kind.fields[index] if isinstance(kind, Struct) else _element(kind)
+            return kind
+        return instruction.type
+
+    def _new(self, name: str, kind: Type) -> list[int]:
+        numbers = []
+        for scalar in scalars(kind):
+            dtype = dtype_of(scalar, self.layout)
+            self.widths.append(0 if dtype == np.bool_ else dtype.itemsize)
+            numbers.append(len(self.widths) - 1)
+        self.values[name] = kind, numbers
+        return numbers
+
+    def reads(self, kind: Type, value: Value) -> list[Read]:
+        """One per scalar."""
+        if isinstance(value, Local):
+            if value.name not in self.values:
+                self.fail(f"{value.name} is not defined")
+            have, numbers = self.values[value.name]
+            return [register(n, dtype_of(s, self.layout)) for n, s in zip(numbers, scalars(have))]
+        if isinstance(value, Constant):
+            kinds = scalars(kind)
+            if len(kinds) != len(value.values):
+                self.fail(f"{len(value.values)} constants for {len(kinds)} scalars")
+            return [
+                constant(_immediate(v, s, self.layout)[0], dtype_of(s, self.layout))
+                for v, s in zip(value.values, kinds)
+            ]
+        if isinstance(value, Tuple):
+            return [r for k, v in value.parts for r in self.reads(k, v)]
+        if isinstance(value, Global):
+            return [self._address_of(value.name, kind)]
+        return [self._expression(value)]
+
+    def read(self, operand: tuple[Type, Value]) -> Read:
+        """Of a scalar."""
+        found = self.reads(*operand)
+        if len(found) != 1:
+            self.fail("a scalar belongs here")
+        return found[0]
+
+    def _address_of(self, name: str, kind: Type) -> Read:
+        variable = self.file.variables.get(name)
+        if variable is None or not isinstance(kind, Scalar):
+            self.fail(f"{name} is no variable of this module")
+        if self.layout.spaces.get(variable.space) is Space.SHARED:
+            size = size_of(variable.type, self.layout)
+            align = variable.align or align_of(variable.type, self.layout)
+            self.shared[name] = Variable(name, size, align, dynamic=variable.external and not size)
+        return self.symbol(name, dtype_of(kind, self.layout))
+
+    @staticmethod
+    def symbol(name: str, dtype: np.dtype[Any]) -> Read:
+        return lambda frame, lanes: np.array([frame.symbols[name]], dtype)
+
+    def _expression(self, value: Expression) -> Read:
+        if value.opcode == "getelementptr":
+            return self.address(value.type, list(value.operands))
+        if value.opcode in ("add", "sub"):
+            a, b = (self.read(o) for o in value.operands)
+            change = np.add if value.opcode == "add" else np.subtract
+            return lambda frame, lanes: change(a(frame, lanes), b(frame, lanes))
+        source, to = value.operands[0][0], value.type
+        if value.opcode == "bitcast" or not isinstance(source, Scalar) or not isinstance(to, Scalar):
+            self.fail(f"a constant {value.opcode} is not supported")
+        inner, function = self.read(value.operands[0]), operations.cast(value.opcode, source, to, self.layout)
+        return lambda frame, lanes: function(inner(frame, lanes))
+
+    def address(self, element: Type, operands: list[tuple[Type, Value]]) -> Read:
+        """Of getelementptr."""
+        base = self.read(operands[0])
+        fixed, moving = 0, []
+        kind: Type = Sequence(0, element, False)
+        for each, value in operands[1:]:
+            if isinstance(kind, Struct):
+                if not isinstance(value, Constant) or value.values[0] is None:
+                    self.fail("a field is chosen by a constant")
+                number = int(value.values[0])
+                fixed += field_offset(kind, number, self.layout)
+                kind = kind.fields[number]
+                continue
+            inner = _element(kind)
+            size = size_of(inner, self.layout)
+            if isinstance(value, Constant):
+                fixed += int(value.values[0] or 0) * size
+            else:
+                moving.append((self.read((each, value)), size))
+            kind = inner
+
+        def read(frame: Frame, lanes: Lanes) -> Array:
+            at = base(frame, lanes)
+            narrow = at.dtype
+            total = at.astype(np.int64) + fixed
+            for index, size in moving:
+                total = total + operations.signed(index(frame, lanes)).astype(np.int64) * size
+            result: Array = total.astype(narrow)
+            return result
+
+        return read
+
+    # -------------------------------------------------------------------------------------------- statements
+    def emit(self, run: Run, kind: str, meeting: Meeting | None = None) -> None:
+        self.statements.append(engine.Instruction(run, kind, self.place, meeting))
+
+    def writes(self, instruction: Instruction) -> list[engine.Write]:
+        return [into(n) for n in self.values[instruction.result][1]] if instruction.result else []
+
+    def _instruction(self, instruction: Instruction, block: str) -> None:
+        from hwsdk.sim.simt.llvm_text.instructions import BUILDERS
+
+        if instruction.opcode == "phi":
+            return
+        if instruction.opcode in ("br", "switch", "ret", "unreachable"):
+            self._end(instruction, block)
+        elif instruction.opcode == "call":
+            self._call(instruction)
+        else:
+            BUILDERS.get(instruction.opcode, BUILDERS["binary"])(self, instruction)
+
+    def _call(self, instruction: Instruction) -> None:
+        name = instruction.facts["function"]
+        call = Call(self, instruction, name)
+        found = self.target.intrinsic(name)
+        if found is not None:
+            found(call)
+        elif name.startswith("llvm."):
+            call.generic()
+        else:
+            self.fail(f"calls of functions are not supported: {name}")
+
+    # -------------------------------------------------------------------------------------------- control
+    def _end(self, instruction: Instruction, block: str) -> None:
+        if instruction.opcode in ("ret", "unreachable"):
+            self.statements.append(engine.Exit(self.place))
+            return
+        targets = instruction.facts["targets"]
+        edges = [f"{block} to {t} ({i})" for i, t in enumerate(targets)]
+        if instruction.opcode == "br" and len(targets) == 2:
+            predicate = self.read(instruction.operands[0])
+            self.statements.append(engine.Branch(predicate, False, edges[0], self.place))
+            order = [1, 0]
+        elif instruction.opcode == "br":
+            order = [0]
+        else:
+            self._switch(instruction, edges)
+            order = list(range(len(targets)))
+        for i in order:
+            self.statements.append(engine.Label(edges[i]))
+            self._copies(block, targets[i])
+            self.statements.append(engine.Jump(targets[i], self.place))
+
+    def _switch(self, instruction: Instruction, edges: list[str]) -> None:
+        kind = instruction.operands[0][0]
+        if not isinstance(kind, Scalar):
+            self.fail("a switch over no integer")
+        value, dtype = self.read(instruction.operands[0]), dtype_of(kind, self.layout)
+        for case, edge in zip(instruction.facts["cases"], edges[1:]):
+            wanted = _immediate(case, kind, self.layout).astype(dtype)
+
+            def hit(frame: Frame, lanes: Lanes, wanted: Array = wanted) -> Array:
+                result: Array = value(frame, lanes) == wanted
+                return result
+
+            self.statements.append(engine.Branch(hit, False, edge, self.place))
+        self.statements.append(engine.Jump(edges[0], self.place))
+
+    def _copies(self, source: str, target: str) -> None:
+        """What the phis of `target` take on the way from `source`."""
+        pairs: list[tuple[Read, engine.Write]] = []
+        block = next((b for b in self.function.blocks if b.name == target), None)
+        for phi in block.instructions if block is not None else ():
+            if phi.opcode != "phi":
+                break
+            if source not in phi.facts["sources"]:
+                self.fail(f"{phi.result} has no value from {source}")
+            kind, value = phi.operands[phi.facts["sources"].index(source)]
+            pairs += zip(self.reads(kind, value), self.writes(phi))
+
+        def run(frame: Frame, lanes: Lanes) -> None:
+            taken = [np.copy(read(frame, lanes)) for read, _ in pairs]
+            for (_, write), value in zip(pairs, taken):
+                write(frame, lanes, value)
+
+        if pairs:
+            self.emit(run, "move")
+
+
+def _element(kind: Type) -> Type:
+    if not isinstance(kind, Sequence):
+        raise Unsupported("an index into no sequence")
+    return kind.element
+
+
+class Call:
+    """A call of an intrinsic, with what is needed to build it."""
+
+    def __init__(self, builder: Builder, instruction: Instruction, name: str) -> None:
+        self.builder, self.instruction, self.name = builder, instruction, name
+        self.layout = builder.layout
+
+    def reads(self, number: int) -> list[Read]:
+        """The scalars of an operand."""
+        if number >= len(self.instruction.operands):
+            self.builder.fail(f"operand {number + 1} is missing")
+        return self.builder.reads(*self.instruction.operands[number])
+
+    def read(self, number: int) -> Read:
+        found = self.reads(number)
+        if len(found) != 1:
+            self.builder.fail("a scalar belongs here")
+        return found[0]
+
+    def number(self, number: int) -> int:
+        """An operand that must be a constant."""
+        value = self.instruction.operands[number][1]
+        if not isinstance(value, Constant) or not isinstance(value.values[0], int):
+            self.builder.fail(f"operand {number + 1} must be a constant")
+        return value.values[0]
+
+    @property
+    def writes(self) -> list[engine.Write]:
+        return self.builder.writes(self.instruction)
+
+    def emit(self, run: Run, kind: str, meeting: Meeting | None = None) -> None:
+        self.builder.emit(run, kind, meeting)
+
+    def nothing(self) -> None:
+        """It changes nothing here."""
+
+    def value(self, read: Read, kind: str = "integer") -> None:
+        """A scalar result."""
+        (write,) = self.writes
+        self.emit(lambda frame, lanes: write(frame, lanes, np.array(read(frame, lanes))), kind)
+
+    def generic(self) -> None:
+        """An intrinsic of LLVM itself, scalar by scalar."""
+        name = self.name.split(".")[1]
+        if name in ("lifetime", "assume", "dbg", "experimental"):
+            return
+        kinds = scalars(self.instruction.operands[0][0]) if self.instruction.operands else []
+        function = operations.generic(name, kinds[0]) if kinds else None
+        if function is None:
+            self.builder.fail(f"intrinsic {self.name} is not supported")
+        columns = [self.reads(i) for i in range(len(self.instruction.operands))]
+        for j, write in enumerate(self.writes):
+            parts = [c[j] if len(c) > 1 else c[0] for c in columns]
+            self.emit(_joined(write, function, parts), "float" if kinds[0].kind != "int" else "integer")
+
+
+def _joined(write: engine.Write, function: Callable[..., Array], parts: list[Read]) -> Run:
+    if len(parts) == 1:
+        return unary(write, function, parts[0])
+    if len(parts) == 2:
+        return binary(write, function, parts[0], parts[1])
+    return ternary(write, function, parts[0], parts[1], parts[2])
