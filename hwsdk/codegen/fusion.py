@@ -103,7 +103,9 @@ class _Partitioner:
                 self._add(Region(kind, node.name, (node.name,), node.outputs))
         self._maps()
         regions = self._sorted()
-        return Partition(regions, frozenset(self._materialised()), edges(self.graph, regions, self.why, self.kept))
+        return Partition(
+            regions, frozenset(self._materialised()), edges(self.graph, regions, self.why, self.kept)
+        )
 
     # ---------------------------------------------------------------------------------------------- regions
     def _add(self, region: Region) -> None:
@@ -129,7 +131,9 @@ class _Partitioner:
         members = self._grow(node, refuse)
         while len(members) > 1 and (leak := self._leak(members)):
             last = members.pop()
-            self._refuse(last.inputs, last, f"{leak}, and only the last value of such a kernel goes to memory")
+            self._refuse(
+                last.inputs, last, f"{leak}, and only the last value of such a kernel goes to memory"
+            )
         result = members[-1].outputs[0]
         self._add(Region(kind, node.name, tuple(m.name for m in members), (result,)))
 

@@ -46,7 +46,9 @@ _LINES: Mapping[str, re.Pattern[str]] = {
     "check": re.compile(rf"(?P<name>{_NAME})\.(?P<axis>\d+) (?P<tests>.*?)(?: (?P<reason>{_QUOTED}))?"),
     "buffer": re.compile(rf"{_TENSOR} = (?P<storage>\w+) (?P<position>.+)"),
     "write": re.compile(rf"(?P<name>{_NAME}) = \[(?P<values>.*)\]"),
-    "launch": re.compile(rf"(?P<name>{_NAME})\((?P<args>{_ARGS}); ?(?P<dims>[^=]*)\){_RESULTS}(?: work=(?P<work>.+))?"),
+    "launch": re.compile(
+        rf"(?P<name>{_NAME})\((?P<args>{_ARGS}); ?(?P<dims>[^=]*)\){_RESULTS}(?: work=(?P<work>.+))?"
+    ),
     "arena": re.compile(r"(?P<size>.+)"),
     "workspace": re.compile(r"(?P<size>.+)"),
     "note": re.compile(rf"(?P<text>{_QUOTED})"),

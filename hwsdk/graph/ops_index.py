@@ -147,7 +147,9 @@ def _scatter_nd(attrs: Mapping[str, Any], data: Array, index: Array, updates: Ar
     for column, size in zip(columns, data.shape, strict=False):
         inside &= (column >= 0) & (column < size)
     if not depth:  # every update replaces or is combined with the whole
-        return np.asarray(_combine(data[None], (np.zeros(len(rows), np.int64),), values, attrs["combiner"])[0])
+        return np.asarray(
+            _combine(data[None], (np.zeros(len(rows), np.int64),), values, attrs["combiner"])[0]
+        )
     return _combine(data, tuple(c[inside] for c in columns), values[inside], attrs["combiner"])
 
 

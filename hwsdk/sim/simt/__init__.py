@@ -8,5 +8,6 @@ How a launch runs: frame (the state of a batch of blocks), scheduler (which lane
 and stores: storage, global_memory, layout), copies (asynchronous ones), atomics, warps (exchanges and votes), matrix.
 What is refused: faults, races.  What is counted: costs, stats.  Arithmetic that NumPy lacks: floats, integers.
 
-An instruction set comes from outside: a front end turns its text into a Program.
+An instruction set comes from outside: a front end turns its text into a Program.  llvm_text is one for LLVM text, to
+which a target adds what its address spaces and intrinsics mean.
 """

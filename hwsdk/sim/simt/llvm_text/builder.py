@@ -81,6 +81,7 @@ def programs(text: str, target: LlvmTarget) -> dict[str, Program]:
     """LlvmTextError lists everything that is malformed or not supported."""
     file = parse(text)
     problems: list[Problem] = []
+    _checked(file, target.layout)
     module = _module_variables(file, target.layout)
     found = {}
     for function in file.functions.values():
@@ -108,6 +109,15 @@ def _module_variables(file: File, layout: AddressSpaces) -> tuple[Variable, ...]
         align = v.align or align_of(v.type, layout)
         found.append(Variable(v.name, len(content), align, bytes(content), read_only=v.constant))
     return tuple(found)
+
+
+def _checked(file: File, layout: AddressSpaces) -> None:
+    """Types of variables that no register holds."""
+    for v in file.variables.values():
+        try:
+            size_of(v.type, layout)
+        except ValueError as problem:
+            raise LlvmTextError([Problem(v.line, v.name, str(problem))]) from None
 
 
 def _immediate(value: Any, kind: Scalar, layout: AddressSpaces) -> Array:
@@ -141,7 +151,11 @@ class Builder:
 
     # -------------------------------------------------------------------------------------------- whole kernel
     def program(self, module: tuple[Variable, ...]) -> Program:
-        parameters = self._parameters()
+        parameters: tuple[Parameter, ...] = ()
+        try:
+            parameters = self._parameters()
+        except ValueError as problem:
+            self._add_problem(str(problem))
         for block in self.function.blocks:  # phis are written before their blocks are reached
             for instruction in block.instructions:
                 self._try(lambda i=instruction: self._declare(i), instruction)  # type: ignore[misc]
@@ -175,9 +189,14 @@ class Builder:
         try:
             step()
         except (Unsupported, ValueError) as problem:
-            found = Problem(instruction.line, instruction.text[:160], str(problem))
-            if found not in self.problems:
-                self.problems.append(found)
+            self._add_problem(str(problem))
+        except IndexError:
+            self._add_problem("the number of parts does not fit the types")
+
+    def _add_problem(self, message: str) -> None:
+        found = Problem(self.place.line, self.place.text[:160], message)
+        if found not in self.problems:
+            self.problems.append(found)
 
     def _parameters(self) -> tuple[Parameter, ...]:
         found, at = [], 0
@@ -321,7 +340,11 @@ class Builder:
         self.statements.append(engine.Instruction(run, kind, self.place, meeting))
 
     def writes(self, instruction: Instruction) -> list[engine.Write]:
-        return [into(n) for n in self.values[instruction.result][1]] if instruction.result else []
+        if not instruction.result:
+            return []
+        if instruction.result not in self.values:
+            self.fail(f"{instruction.result} has no type that is known")
+        return [into(n) for n in self.values[instruction.result][1]]
 
     def _instruction(self, instruction: Instruction, block: str) -> None:
         from hwsdk.sim.simt.llvm_text.instructions import BUILDERS

@@ -136,7 +136,7 @@ class _File:
         align = 0
         while words.accept(","):
             if words.next() == "align":
-                align = int(words.next())
+                align = words.integer()
         self.variables[name] = Variable(name, space, kind, value, align, constant, external, logical.line)
 
     def _function(self, logical: Logical) -> None:
