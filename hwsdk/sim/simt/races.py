@@ -4,7 +4,8 @@ Design choice: each lane carries a tag, its number and two clocks.  The first co
 second the synchronisations of its warp since then.  A cell remembers the tags of its last writer and of two readers.
 Two accesses are ordered if the clock of the block advanced between them, or, in one warp, that of the warp; so a race
 is reported from what the program says and not from the order in which lanes happened to run.  A program without races
-is never accused; with three and more readers of one cell, or barriers of a part of the block, a race may be missed.
+is never accused, unless it orders blocks by fences and atomics of its own, which are not followed; with three and more
+readers of one cell, or barriers of a part of the block, a race may be missed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,59 @@
+"""The fragments that the simulator uses are those that the descriptions say, intrinsic by intrinsic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hwsdk.intrinsics import load_target
+from hwsdk.intrinsics.layouts import Layout
+from hwsdk.sim.simt.matrix import Fragment
+from hwsdk.target_desc.model import Intrinsic
+from hwsdk.targets.cuda.ptx import matrix as ptx
+from hwsdk.targets.rocm import lanes as rocm
+
+TARGETS = Path(__file__).resolve().parents[2] / "targets"
+ELEMENT_BYTES = {"f64": 8, "f32": 4, "tf32": 4, "f16": 2, "bf16": 2}  # others have one
+
+
+def files(family: str) -> list[str]:
+    return sorted(
+        str(f.relative_to(TARGETS)) for f in (TARGETS / family).glob("*.yaml") if "base" not in f.stem
+    )
+
+
+def products(file: str, prefix: str) -> list[tuple[Intrinsic, dict[str, int]]]:
+    target = load_target(str(TARGETS / file))
+    chosen = [i for name, i in target.intrinsics.items() if name.startswith(prefix)]
+    return [(i, {k: int(v) for k, v in i.dims.items()}) for i in chosen]
+
+
+def agree(
+    fragment: Fragment, intrinsic: Intrinsic, operand: str, coordinates: str, dims: dict[str, int]
+) -> None:
+    layout = Layout(str(intrinsic.operands[operand].layout), tuple(coordinates), dims, frozenset())
+    lane, item = layout.places(dims)
+    assert (fragment.gather == lane * fragment.items + item).all(), f"{intrinsic.name}, operand {operand}"
+
+
+@pytest.mark.parametrize("file", files("cuda"))
+def test_products_of_one_family(file: str) -> None:
+    found = products(file, "mma_")
+    assert found
+    for intrinsic, dims in found:
+        m, n, k = dims["m"], dims["n"], dims["k"]
+        a, b = (max(1, 4 // ELEMENT_BYTES.get(intrinsic.operands[o].dtype, 1)) for o in "ab")
+        agree(ptx.fragment_a(m, k, a), intrinsic, "a", "mk", dims)
+        agree(ptx.fragment_b(k, n, b), intrinsic, "b", "kn", dims)
+        agree(ptx.fragment_c(m, n), intrinsic, "d", "mn", dims)
+
+
+@pytest.mark.parametrize("file", [f for f in files("rocm") if "gfx9" in f])
+def test_products_of_another_family(file: str) -> None:
+    found = products(file, "mfma_")
+    assert found
+    for intrinsic, dims in found:
+        agree(rocm.side(dims["m"], dims["k"]), intrinsic, "a", "mk", dims)
+        agree(rocm.side(dims["n"], dims["k"]), intrinsic, "b", "nk", dims)
+        agree(rocm.accumulator(dims["m"]), intrinsic, "d", "mn", dims)
