@@ -16,8 +16,8 @@ import numpy as np
 
 from hwsdk.sim.simt import floats, integers, warps
 from hwsdk.sim.simt.chip import SimtChip
-from hwsdk.sim.simt.llvm_text.builder import Call, LlvmTarget
 from hwsdk.sim.simt.llvm_text.builder import programs as programs_of
+from hwsdk.sim.simt.llvm_text.calls import Call, LlvmTarget
 from hwsdk.sim.simt.llvm_text.types import AddressSpaces
 from hwsdk.sim.simt.matrix import Fragment, product, stacked
 from hwsdk.sim.simt.program import Array, Barrier, Lanes, Meeting, Program, Read

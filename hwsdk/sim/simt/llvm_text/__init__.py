@@ -2,6 +2,6 @@
 
     builder.programs(text, target)   kernels as programs; the target says what its address spaces and intrinsics mean
 
-types and syntax say what is read, parser reads it, builder and instructions turn it into closures, operations holds
-the arithmetic.
+types and syntax say what is read; words, forms and parser read it; builder, instructions and calls turn it into
+closures; operations holds the arithmetic.
 """
