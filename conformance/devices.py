@@ -192,7 +192,7 @@ class SimulatedDevice:
         self.launches = 0
 
     def build(self, graph: Graph) -> Program:
-        return SimulatedProgram(self, api.Simulation(api.compile_stages(graph, self.target)))
+        return SimulatedProgram(self, api.Simulation(api.compile_stages(graph, self.target), cost=False))
 
     def port(self) -> Any:
         raise Unsupported("simulated: the description alone has no run-time port to test")

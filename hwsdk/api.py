@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hwsdk.graph.dims import Dim
     from hwsdk.graph.graph import Graph
     from hwsdk.ral_port.executable import Executable
+    from hwsdk.sim.machine import Machine
     from hwsdk.sim.stats import Stats
     from hwsdk.target_desc import Target
 
@@ -232,14 +233,18 @@ def assembly(made: Compilation, kernel: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------- simulation
 class Simulation:
-    """A compilation that runs on the LoopIR machine: same calls as an executable, with what each run cost."""
+    """A compilation that runs on the LoopIR machine: same calls as an executable, with what each run cost.
 
-    def __init__(self, made: Compilation, *, check: bool = True) -> None:
+    check, cost False: without the checks of the machine, without predicted times.
+    """
+
+    def __init__(self, made: Compilation, *, check: bool = True, cost: bool = True) -> None:
         from hwsdk.sim.stats import Stats
 
         self._made = made
         self._kernels = {k.name: k for k in made.assembled.kernels}
-        self._check = check
+        self._machines: dict[str, Machine] = {}  # kernels made ready, on first use
+        self._check, self._cost = check, cost
         self.stats: Stats = Stats()
         self.launches: list[tuple[str, Stats]] = []
 
@@ -254,20 +259,26 @@ class Simulation:
     def __call__(self, inputs: Mapping[str, Array] | None = None, /, **named: Array) -> dict[str, Array]:
         """One inference; `stats` and `launches` are those of this run."""
         from hwsdk.codegen.host_interpreter import interpret
-        from hwsdk.sim.machine import run
         from hwsdk.sim.stats import Stats
 
         launches: list[tuple[str, Stats]] = []
 
         def launch(symbol: str, buffers: tuple[Array, ...], dims: tuple[int, ...], grid: int) -> None:
-            kernel = self._kernels[symbol]
-            bound = dict(zip((p.name for p in kernel.params), buffers))
-            flat = {name: array.reshape(-1) for name, array in bound.items()}
-            cost = run(kernel, self._made.target, flat, dict(zip(kernel.dims, dims)), check=self._check)
-            launches.append((symbol, cost))
+            machine = self._machine(symbol)
+            names = [p.name for p in machine.kernel.params]
+            flat = {name: array.reshape(-1) for name, array in zip(names, buffers)}
+            launches.append((symbol, machine.run(flat, dict(zip(machine.kernel.dims, dims)))))
 
         given = {**(inputs or {}), **named}
         outputs = interpret(self._made.assembled.program, given, _constants(self._made), launch)
         self.launches = launches
         self.stats = Stats.merged(cost for _, cost in launches)
         return outputs
+
+    def _machine(self, symbol: str) -> Machine:
+        from hwsdk.sim.machine import Machine
+
+        if symbol not in self._machines:
+            kernel, target = self._kernels[symbol], self._made.target
+            self._machines[symbol] = Machine(kernel, target, check=self._check, cost=self._cost)
+        return self._machines[symbol]

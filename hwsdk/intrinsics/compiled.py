@@ -17,6 +17,7 @@ from hwsdk.intrinsics.evaluate import Evaluator
 from hwsdk.intrinsics.integers import extent, integer
 from hwsdk.intrinsics.layouts import Layout, Places
 from hwsdk.intrinsics.numbers import Array
+from hwsdk.intrinsics.repeat import repeated
 from hwsdk.intrinsics.signature import Signature, count_operations, infer
 from hwsdk.intrinsics.syntax import Program, SemanticsError, parse
 from hwsdk.target_desc.model import Extent, Intrinsic, Memory, Operand, Target
@@ -86,6 +87,14 @@ class CompiledIntrinsic:
     def evaluator(self) -> Evaluator:
         denormals = self.spec.denormals or self.target.numerics.denormals
         return Evaluator(self.signature, self.spec.rounding, denormals)
+
+    @cached_property
+    def repeated(self) -> Evaluator | None:
+        """Executes many uses at once: dim `REPEAT` of `repeat` first in every operand.  None: not the same bits."""
+        signature = repeated(self.signature)
+        if signature is None:
+            return None
+        return Evaluator(signature, self.spec.rounding, self.spec.denormals or self.target.numerics.denormals)
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -40,10 +40,11 @@ from hwsdk.intrinsics.syntax import (
 class Frame:
     """One execution: operand arrays (written ones are copies), scalar values and the extents of all dims."""
 
-    arrays: dict[str, Array]
+    arrays: Any  # by name; only statements that run one after another change it
     dims: Mapping[str, int]
 
 
+_F64 = np.dtype(np.float64)
 Mask = Array | None
 Closure = Callable[[Frame, Mask], Array]
 
@@ -56,7 +57,10 @@ def _grid(extent: int, axis: int, rank: int) -> Array:
 
 
 class Evaluator:
-    """`run(arrays, dims)` gives the written operands after one execution; the given arrays are not changed."""
+    """`run(arrays, dims)` gives the written operands after one execution; the given arrays are not changed.
+
+    `execute` is `run` for callers that have switched NumPy's warnings off for many executions.
+    """
 
     def __init__(self, signature: Signature, rounding: str = "each", denormals: str = "keep") -> None:
         self.signature = signature
@@ -64,14 +68,20 @@ class Evaluator:
             _StatementCompiler(signature, s, rounding, denormals == "flush") for s in signature.program
         ]
         self._steps = [c.step() for c in compiled]
+        self._whole = compiled[0].whole() if len(compiled) == 1 else None
 
     def run(self, arrays: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, Array]:
+        with np.errstate(all="ignore"):
+            return self.execute(arrays, dims)
+
+    def execute(self, arrays: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, Array]:
+        if self._whole is not None and self._whole[0] not in arrays:
+            return {self._whole[0]: self._whole[1](Frame(arrays, dims))}
         frame = Frame(dict(arrays), dims)
         for name in self.signature.writes:
             frame.arrays[name] = self._own_copy(name, arrays.get(name), dims)
-        with np.errstate(all="ignore"):
-            for step in self._steps:
-                step(frame)
+        for step in self._steps:
+            step(frame)
         return {name: frame.arrays[name] for name in self.signature.writes}
 
     def _own_copy(self, name: str, given: Any, dims: Mapping[str, int]) -> Array:
@@ -112,6 +122,26 @@ class _StatementCompiler:
         return self.scatter_step(
             value, self.value(statement.where, "bool") if statement.where is not None else None
         )
+
+    def whole(self) -> tuple[str, Callable[[Frame], Array]] | None:
+        """(target, its new array) of a statement that assigns every element from values in the same order."""
+        statement, store = self.statement, storage(self.dtype)
+        order = tuple(i.name for i in statement.index or () if isinstance(i, Name))
+        if statement.assign != "=" or statement.where is not None or not self.target_plain:
+            return None
+        product = None if self.flush else find_product_sum(self.sig, statement, self.rounding)
+        if order != self.axes or product is not None or self.fused_parts() is not None:
+            return None
+        value = self.value(statement.expr, self.dtype)
+        fresh = isinstance(statement.expr, Binary | Unary)  # anything else may be the array of an operand
+
+        def run(frame: Frame) -> Array:
+            dims = frame.dims
+            new = self.settled(np.asarray(value(frame, None))).astype(store, copy=not fresh)
+            shape = tuple([dims[d] for d in order])
+            return new if new.shape == shape else np.broadcast_to(new, shape).copy()
+
+        return self.target, run
 
     def is_plain(self, index: tuple[Expr, ...]) -> bool:
         dims = [i.name for i in index if isinstance(i, Name) and i.name in self.sig.dims]
@@ -242,7 +272,7 @@ class _StatementCompiler:
         if is_float(dtype):
             if self.flush:
                 values = flushed(values, dtype)
-            return values.astype(np.float64) if self.exact else values
+            return values.astype(_F64) if self.exact else values
         work = working(dtype)
         return values if values.dtype == work else values.astype(work)
 
@@ -311,6 +341,7 @@ class _StatementCompiler:
         perm = tuple(sorted(range(len(order)), key=lambda i: self.axes.index(order[i])))
         slots = tuple(slice(None) if d in order else None for d in self.axes)
         trivial = perm == tuple(range(len(order)))
+        full = trivial and order == self.axes
 
         def run(frame: Frame, mask: Mask) -> Array:
             array = np.asarray(frame.arrays[operand])
@@ -318,6 +349,8 @@ class _StatementCompiler:
                 if mask is not None:
                     return self.widen(gather(frame, mask), dtype)
                 array = self.region(frame, operand, order)
+            if full:
+                return self.widen(array, dtype)
             if not trivial:
                 array = array.transpose(perm)
             return self.widen(array[slots], dtype)

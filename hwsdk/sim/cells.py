@@ -42,6 +42,7 @@ class Cell:
         "maker_since",
         "name",
         "number",
+        "param",
         "place",
         "raw",
         "read",
@@ -80,6 +81,7 @@ class Cell:
         self.number = -1  # of the buffer in the program
         self.taken = 0  # bytes of its place
         self.asynchronous = False  # a copy that was not waited for may be at work on it
+        self.param = False  # bound by the caller; several may share storage
         self.tracked = True  # something may write it: the timeline follows its elements
         self.spots: dict[tuple[int, int], Any] = {}  # operands of intrinsics, made ready
         self.start_times()

@@ -131,6 +131,13 @@ class Chip:
             self._makers[key] = PlaceMaker(self.intrinsics[intrinsic], operand, self._places)
         return self._makers[key]
 
+    def place(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Place:
+        """The strided place, one object for equal ones."""
+        found = self._places.get((shape, strides))
+        if found is None:
+            found = self._places[shape, strides] = Place(shape, strides, None)
+        return found
+
     def moved(self, memory: str, place: Place, itemsize: int) -> int:
         """Bytes that a copy moves in a memory: whole granules."""
         count, length = place.runs

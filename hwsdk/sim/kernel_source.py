@@ -20,8 +20,10 @@ from typing import Any
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Body,
+    Const,
     For,
     If,
+    Index,
     Intrin,
     Let,
     LoopKernel,
@@ -37,7 +39,7 @@ from hwsdk.codegen.loop_ir import (
 )
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import SimulationError
-from hwsdk.graph.dims import coefficient, free_symbols
+from hwsdk.graph.dims import Expr, coefficient, free_symbols, substitute
 from hwsdk.sim.access_source import Accesses
 from hwsdk.sim.accumulations import accumulations
 from hwsdk.sim.axes import lockstep_loops, nesting
@@ -77,7 +79,8 @@ class _Generator:
         self.units = PlainUnits.of(target)
         self.entries: list[Entry] = []
         self.statements: list[Stmt] = []
-        self.variables: dict[str, str] = {}
+        self.variables: dict[str, str] = {}  # those in scope
+        self.seen: list[dict[str, str]] = []  # of each statement
         self.lockstep = lockstep_loops(kernel)
         self.accumulations = accumulations(kernel, self.lockstep)
         self.axes = self.lockstep | frozenset(self.accumulations)
@@ -119,7 +122,7 @@ class _Generator:
             frozenset(i for i in params if self.facts.written(self.buffers.declared[i].name)),
             frozenset(i for i in params if self.facts.shared(self.buffers.declared[i].name)),
             frozenset(i for i, b in enumerate(self.buffers.declared) if b.name in self.facts.asynchronous),
-            self.variables,
+            self.seen,
             self.yields,
         )
 
@@ -139,6 +142,7 @@ class _Generator:
             self.number(loop)
             self.writer.line(f"return {inner.index(loop.extent)[0]}")
         self.statements, self.writer.statement = before, count
+        self.seen = self.seen[: len(before)]
         return "extent"
 
     def tile(self, scope: Scope, loop: For | None) -> None:
@@ -164,7 +168,7 @@ class _Generator:
 
     def statement_list(self, body: Body, scope: Scope) -> None:
         """The statements of a body, in its own scope."""
-        tally = self.tally()
+        tally, around = self.tally(), dict(self.variables)
         mine: list[BufferVar] = []
         for stmt in body:
             self.number(stmt)
@@ -176,6 +180,7 @@ class _Generator:
                 self.flush_clock(tally)
                 self.nest(stmt, scope, tally)
         self.finish(tally, mine)
+        self.variables = around
 
     def tally(self) -> Tally:
         """For a body.  What is expanded from a use costs what the use costs, not what it is expanded to."""
@@ -196,6 +201,7 @@ class _Generator:
         if self.expanded:
             return
         self.statements.append(self.origins.get(id(stmt), stmt))
+        self.seen.append(dict(self.variables))
         self.writer.statement = len(self.statements)
 
     def lanes(self, scope: Scope) -> tuple[Any, ...]:
@@ -290,7 +296,7 @@ class _Generator:
             self.number(stmt)
 
     def loop(self, loop: For, scope: Scope) -> None:
-        outer_blocks, outer_rank = self.blocks, scope.rank
+        outer_blocks, outer_rank, around = self.blocks, scope.rank, dict(self.variables)
         inner = scope.inner()
         single = loop.kind == "vector" and loop.extent == 1
         if (id(loop) in self.lockstep and not single) or self.accumulates(loop, scope):
@@ -299,7 +305,7 @@ class _Generator:
             self.axis(loop, scope, inner)
         else:
             self.python_loop(loop, scope, inner)
-        self.blocks, scope.rank = outer_blocks, outer_rank
+        self.blocks, scope.rank, self.variables = outer_blocks, outer_rank, around
 
     def accumulates(self, loop: For, scope: Scope) -> bool:
         """Does it run as one accumulation?  Its element must be regular over the lanes around it, too."""
@@ -320,8 +326,46 @@ class _Generator:
         variable = self.writer.name("x")
         self.variables[variable] = loop.var
         inner.symbols[loop.var] = Symbol(variable)
-        with self.writer.nested(f"for {variable} in range({extent}):"):
+        count = self.writer.temp(extent, "n")
+        done, before = self.repeat(loop, inner, variable, count), len(self.entries)
+        with self.writer.nested(f"for {variable} in range({done + ', ' if done else ''}{count}):"):
             self.deeper(loop.body, inner)
+        for entry in range(before, len(self.entries)) if done else ():
+            self.writer.line(f"C[{entry}] += {done}")
+
+    def repeat(self, loop: For, inner: Scope, variable: str, count: str) -> str:
+        """A loop of uses that may be one operation: R.many does so for the first uses; gives how many."""
+        if self.expanded or inner.axes or len(loop.body) != 1 or not isinstance(loop.body[0], Intrin):
+            return ""
+        stmt, views, scalars = loop.body[0], "", ""
+        for _, operand in stmt.operands:
+            match operand:
+                case View(buffer=buffer, index=index):
+                    where = self.moving(index, loop.var, inner, f"for {variable} in range({count})")
+                    views += f"({inner.buffers[buffer].cell}, {where}), "
+                case Const():
+                    scalars += f"{self.values.value(operand).text}, "
+                case int() | Expr() if loop.var not in free_symbols(operand):
+                    scalars += f"{inner.index(operand)[0]}, "
+                case _:
+                    return ""
+        extents = "".join(f"{inner.index(e)[0]}, " for _, e in stmt.dims)
+        if any(loop.var in free_symbols(e) for _, e in stmt.dims):
+            extents = f"[({extents}) for {variable} in range({count})]"
+        else:
+            extents = f"({extents})"
+        done = self.writer.name("r")
+        number = len(self.statements) + 1
+        self.writer.line(f"{done} = R.many({number}, {count}, ({views}), ({scalars}), {extents})")
+        return done
+
+    def moving(self, index: tuple[Index, ...], var: str, scope: Scope, each: str) -> str:
+        """Text of the first index and of what each use adds; or of all indices and None."""
+        steps = [coefficient(i, var) for i in index]
+        if any(step is None for step in steps):
+            return f"[({''.join(scope.index(i)[0] + ', ' for i in index)}) {each}], None"
+        first = "".join(scope.index(substitute(i, {var: 0}))[0] + ", " for i in index)
+        return f"({first}), ({''.join(scope.index(s)[0] + ', ' for s in steps if s is not None)})"
 
     def deeper(self, body: Body, inner: Scope) -> None:
         """The body of a Python loop; now and then in a function of its own, as Python nests only 20 loops."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hwsdk.codegen.loop_ir import Sync
+from hwsdk.sim import repeats
 from hwsdk.sim.capacity import Capacity
 from hwsdk.sim.cells import VALID, Array, Cell, span, storage_of
 from hwsdk.sim.chip import Chip
@@ -38,16 +39,12 @@ class Launch:
         program: Program,
         chip: Chip | None,
         uses: Mapping[int, Use],
+        repeatable: frozenset[int],
         initialised: Mapping[str, Any],
         cost: bool,
     ) -> None:
-        self.program, self.chip, self.uses, self.initialised, self.cost = (
-            program,
-            chip,
-            uses,
-            initialised,
-            cost,
-        )
+        self.program, self.chip, self.initialised, self.cost = program, chip, initialised, cost
+        self.uses, self.repeatable = uses, repeatable
         self.check = program.check
         self.counters = [0] * len(program.entries)
         self.counts_before = np.zeros(len(program.entries))
@@ -78,7 +75,7 @@ class Launch:
         mask = self.initialised.get(buffer.name)
         if cell.state and mask is not None and mask is not True and mask is not False:
             cell.valid[:] = np.asarray(mask).reshape(-1)
-        cell.tracked = written
+        cell.param, cell.tracked = True, written
         cell.number = number
         cell.asynchronous = number in self.program.asynchronous
         if number in self.program.shared and self.check:
@@ -154,6 +151,34 @@ class Launch:
             bound.store(results)
         elif not bound.plan.empty:
             self.pending.setdefault(use.cost.unit.name, []).append(bound.start(results, until))
+
+    def many(
+        self,
+        number: int,
+        count: int,
+        views: Any,
+        scalars: Any,
+        extents: tuple[int, ...] | list[tuple[int, ...]],
+    ) -> int:
+        """The first uses of a loop as one operation: how many were done, 0 if they are to run one by one.
+
+        views: (cell, index of the first use, what each use adds to it); extents: of all uses, or of each.
+        """
+        if count < 2 or number not in self.repeatable:
+            return 0
+        use = self.uses[number]
+        if isinstance(extents, list):
+            first = extents[0]
+            count = next((k for k, e in enumerate(extents) if e != first), count)
+            extents = first
+        plan = repeats.plan_of(use, scalars, extents) if count > 1 else None
+        made = None if plan is None else repeats.prepare(use, plan, views, count)
+        if plan is None or made is None or not repeats.execute(use, *made, scalars):
+            return 0
+        self.plans[plan] = self.plans.get(plan, 0) + count
+        if self.timeline is not None:
+            self.timeline.many(use.cost, plan.interval, made[1], use.reads, use.writes, made[0])
+        return count
 
     def _time(self, timeline: Timeline, bound: Bound) -> float:
         """The clock moves; returns when the results are there."""

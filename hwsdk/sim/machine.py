@@ -20,7 +20,6 @@ Design choice: the kernel is compiled once, to the Python text of `kernel_source
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from hwsdk.codegen.loop_ir import Intrin, LoopKernel, parallel_loop
 from hwsdk.codegen.loop_print import print_statement
 from hwsdk.codegen.loop_verify import verify_kernel
 from hwsdk.errors import SimulationError
-from hwsdk.sim import faults, gather
+from hwsdk.sim import faults, gather, repeats
 from hwsdk.sim.accounting import launch_stats
 from hwsdk.sim.cells import Array
 from hwsdk.sim.chip import Chip
@@ -69,35 +68,25 @@ def run(
     )
 
 
-class _Same:
-    """An object as a cache key, by identity."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
-
-
-@lru_cache(maxsize=128)
-def _machine(kernel: _Same, target: _Same, check: bool, cost: bool) -> Machine:
-    return Machine(kernel.value, target.value, check=check, cost=cost)
-
-
 class Machine:
     """A kernel made ready to run on a target; `run` may be called any number of times, by several threads."""
 
     def __init__(
-        self, kernel: LoopKernel, target: Target | None = None, *, check: bool = True, cost: bool = True
+        self,
+        kernel: LoopKernel,
+        target: Target | None = None,
+        *,
+        check: bool = True,
+        cost: bool = True,
+        repeat: bool = True,
     ) -> None:
+        """repeat False: every use of an intrinsic runs by itself, as the definition says."""
         verify_kernel(kernel, target)
         self.kernel, self.target, self.cost = kernel, target, cost
         self.chip = None if target is None else Chip(target, kernel)
         self.program: Program = generate(kernel, self.chip, check)
         self.uses = {} if self.chip is None else _uses(self.program, self.chip)
+        self.repeatable = frozenset(n for n, u in self.uses.items() if repeat and repeats.possible(u))
         self.file = f"<kernel {kernel.name}>"
         self.make = _compiled(self.program, self.file)
 
@@ -112,7 +101,7 @@ class Machine:
         """One launch; see `run`."""
         arrays = [self._array(buffers, p.name) for p in self.kernel.params]
         values = [self._dim(dims, name) for name in self.kernel.dims]
-        launch = Launch(self.program, self.chip, self.uses, initialised or {}, self.cost)
+        launch = Launch(self.program, self.chip, self.uses, self.repeatable, initialised or {}, self.cost)
         with np.errstate(all="ignore"):
             try:
                 extent, tile = self.make(launch, launch.counters, launch.clock, values, arrays)
@@ -209,11 +198,8 @@ class Machine:
             if number
             else "params"
         )
-        at = [
-            f"{n} = {int(variables[v])}"
-            for v, n in self.program.variables.items()
-            if _whole(variables.get(v))
-        ]
+        known = self.program.variables[number - 1] if number else {}
+        at = [f"{n} = {int(variables[v])}" for v, n in known.items() if _whole(variables.get(v))]
         where = f" at {', '.join(dict.fromkeys(at))}" if at else ""
         return SimulationError(f"kernel {self.kernel.name}: statement {number} ({text}): {why}{where}")
 

@@ -85,7 +85,7 @@ class Spot:
     """
 
     __slots__ = (
-        "base", "cell", "data", "maker", "place", "read_times", "ready", "states", "whole", "written",
+        "base", "cell", "data", "finishes", "maker", "place", "read_times", "ready", "states", "whole", "written",
     )  # fmt: skip
 
     def __init__(self, cell: Cell, place: Place, base: int) -> None:
@@ -97,6 +97,7 @@ class Spot:
         self.ready: Array | None = None  # views of the cell's times, kept by the timeline
         self.read_times: Array | None = None
         self.maker, self.written = 0, -1
+        self.finishes: list[float] | None = None  # of uses that wrote it as one operation
 
     def offsets(self) -> Integers:
         """Offsets of all elements in the cell's storage (some may lie outside)."""

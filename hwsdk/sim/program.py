@@ -30,7 +30,9 @@ class Program:
     written: frozenset[int]  # params that the kernel writes
     shared: frozenset[int]  # those of them that iterations of the parallel loop share
     asynchronous: frozenset[int]  # buffers that copies may be at work on
-    variables: dict[str, str]  # generated name -> name in the kernel, of dims, loops and integer lets
+    variables: list[
+        dict[str, str]
+    ]  # of each statement: generated name -> name of the dims, loops, lets in scope
     yields: bool  # iterations meet at barriers
 
     def busy_table(self, units: Mapping[str, Unit]) -> Any:

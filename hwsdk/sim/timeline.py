@@ -31,6 +31,7 @@ import numpy as np
 from hwsdk.sim.cells import Array
 from hwsdk.sim.chip import Chip, UseCost
 from hwsdk.sim.places import Spot
+from hwsdk.sim.repeats import Repeat
 
 
 class Timeline:
@@ -86,6 +87,46 @@ class Timeline:
         self.end = max(self.end, finish)
         self.settled = max(self.settled, finish)
         return finish
+
+    def many(
+        self,
+        cost: UseCost,
+        interval: float,
+        spots: Sequence[Spot],
+        reads: list[int],
+        writes: list[int],
+        repeat: Repeat,
+    ) -> None:
+        """`use` for uses that touch nothing of one another; no operand is both read and written."""
+        free, clock, latency = self._unit(cost), self.clock[0], cost.latency
+        earliest = max(clock, free[0])
+        ready = [x for i in reads if (x := _each(spots[i], "ready", earliest, repeat.count))]
+        behind = []
+        for i in writes:
+            read = _each(spots[i], "read", earliest, repeat.count)
+            behind.append((read, _each(spots[i], "ready", earliest + latency, repeat.count)))
+        starts = []
+        for k in range(repeat.count):
+            start = max(clock, free[0])
+            for times in ready:
+                start = max(start, times[k])
+            for read, written in behind:
+                start = start if read is None else max(start, read[k])
+                start = start + latency if written is None else max(start + latency, written[k])
+                start -= latency
+            heapq.heapreplace(free, start + interval)
+            starts.append(start)
+        busy = self.busy.get(cost.unit.name, 0.0)
+        for _ in starts:
+            busy += interval
+        self.busy[cost.unit.name] = busy
+        finishes = [start + max(latency, interval) for start in starts]
+        for i in reads:
+            _note_reads(spots[i], [start + interval for start in starts], repeat.still[i], repeat.apart[i])
+        for i in writes:
+            _note_writes(spots[i], finishes)
+        self.end = max(self.end, *finishes)
+        self.settled = max(self.settled, *finishes)
 
     def _unit(self, cost: UseCost) -> list[float]:
         free = self.free.get(cost.owner)
@@ -196,6 +237,68 @@ def _latest(spot: Spot, times: Array) -> float:
     return float(np.maximum.reduce(times, axis=None, initial=0.0))
 
 
+def _each(spot: Spot, which: str, time: float, count: int) -> list[float] | None:
+    """Of each use: when its elements are there (or were read last); None if that is never after `time`."""
+    cell = spot.cell
+    times, peak = (cell.ready, cell.ready_peak) if which == "ready" else (cell.read, cell.read_peak)
+    if times is None or peak <= time:
+        return None
+    if which == "ready" and spot.finishes is not None and spot.written == cell.writes:
+        return spot.finishes  # the last to write the cell was just here
+    view = _times(spot, which)
+    found: list[float] = np.maximum.reduce(view.reshape(count, -1), axis=1, initial=0.0).tolist()
+    return found
+
+
+def _times(spot: Spot, which: str) -> Array:
+    """The view of the cell's times (which are there), kept with the spot."""
+    if which == "ready":
+        if spot.ready is None:
+            assert spot.cell.ready is not None
+            spot.ready = _view(spot, spot.cell.ready)
+        return spot.ready
+    if spot.read_times is None:
+        assert spot.cell.read is not None
+        spot.read_times = _view(spot, spot.cell.read)
+    return spot.read_times
+
+
+def _note_reads(spot: Spot, times: list[float], still: bool, apart: bool) -> None:
+    """`_note_read` of uses one after another."""
+    if still:
+        _note_read(spot, max(times))
+        return
+    cell = spot.cell
+    if not cell.tracked:
+        return
+    if cell.read is None:
+        cell.read = np.zeros(cell.size)
+    view = _times(spot, "read")
+    column = np.array(times).reshape(-1, *[1] * (view.ndim - 1))
+    if apart and min(times) >= cell.read_peak:
+        view[...] = column
+    elif apart:
+        np.maximum(view, column, out=view)
+    else:
+        for row, time in zip(view, times):
+            np.maximum(row, time, out=row)
+    cell.read_peak = max(cell.read_peak, *times)
+
+
+def _note_writes(spot: Spot, times: list[float]) -> None:
+    """`_note_written` of uses one after another, none of them an accumulation."""
+    cell = spot.cell
+    if cell.ready is None:
+        cell.ready = np.zeros(cell.size)
+    if cell.maker != 0:
+        cell.maker, cell.maker_since = 0, cell.writes + 1
+    cell.writes += len(times)
+    spot.maker, spot.written, spot.finishes = 0, cell.writes, times
+    view = _times(spot, "ready")
+    view[...] = np.array(times).reshape(-1, *[1] * (view.ndim - 1))
+    cell.ready_peak = max(cell.ready_peak, *times)
+
+
 def _note_read(spot: Spot, time: float) -> None:
     cell = spot.cell
     if not cell.tracked or not spot.place.size:
@@ -223,7 +326,7 @@ def _note_written(spot: Spot, time: float, maker: int) -> None:
     cell.writes += 1
     if cell.maker != maker:
         cell.maker, cell.maker_since = maker, cell.writes
-    spot.maker, spot.written = maker, cell.writes
+    spot.maker, spot.written, spot.finishes = maker, cell.writes, None
     if spot.ready is None and spot.data is not None:
         spot.ready = _view(spot, cell.ready)
     if spot.ready is not None:

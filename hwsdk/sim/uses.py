@@ -34,6 +34,7 @@ class Plan:
     """A use with given extents and strides: everything that does not depend on where its operands lie."""
 
     dims: Mapping[str, int]
+    sizes: Mapping[str, int]  # with the extents that are not passed
     places: tuple[Place, ...]
     operations: int
     interval: float
@@ -75,6 +76,7 @@ class Use:
         self.selective = self.conditional or "select(" in semantics
         self.shaping = [i for i, n in enumerate(self.scalars) if any(n in m.scalars for m in self.makers)]
         self.plans: dict[tuple[int, ...], Plan] = {}
+        self.repeats: dict[Any, Any] = {}  # what `repeats` found out about loops of this use
 
     def plan(self, scalars: tuple[Any, ...], extents: tuple[int, ...]) -> Plan:
         """The plan for these extents and strides."""
@@ -89,12 +91,13 @@ class Use:
         values = dict(zip(self.scalars, scalars))
         try:
             self.intrinsic.check_extents(given)
-            places = tuple(make({**self.intrinsic.dims, **given}, values) for make in self.makers)
+            sizes = {**self.intrinsic.dims, **given}
+            places = tuple(make(sizes, values) for make in self.makers)
         except SemanticsError as error:
             raise Fault(str(error)) from None
         operations = self.intrinsic.operations(given)
         empty = any(n == 0 for n in extents)
-        return Plan(given, places, operations, self.interval(operations), empty)
+        return Plan(given, sizes, places, operations, self.interval(operations), empty)
 
     def interval(self, operations: int) -> float:
         """Cycles that a use keeps its unit.  A library operation takes its operations at the rate of
@@ -153,7 +156,7 @@ class Bound:
             if bad is not None:
                 suspects[names[i]] = bad
         if not suspects and not use.conditional:
-            results = use.intrinsic.evaluate(arrays, self.plan.dims, check=False)
+            results = use.intrinsic.evaluator.execute(arrays, self.plan.sizes)
             return {n: (a, None) for n, a in results.items()}
         return self.twice(arrays, suspects)
 
@@ -167,7 +170,7 @@ class Bound:
             for name, at in kept.items():
                 kind = at.cell.dtype
                 filled[name] = np.full(at.place.shape, _FILLINGS[kind.kind][filling]).astype(kind)
-            runs.append(use.intrinsic.evaluate({**arrays, **filled}, self.plan.dims, check=False))
+            runs.append(use.intrinsic.evaluator.run({**arrays, **filled}, self.plan.sizes))
         results: dict[str, tuple[Array, Any]] = {}
         for i in use.writes:
             name = names[i]
