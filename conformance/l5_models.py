@@ -1,9 +1,7 @@
 """L5: real models, compiled once, at ten shapes each, against ONNX Runtime.
 
-The bound follows from the graph: every operation adds its rounding to the noise of its inputs, and the
-noisiest path decides.  An operation that accumulates K terms adds g(K) u (see `tolerance`), any other one u;
-both runtimes are wrong by that much, so the bound is twice the noise times the largest value of the output,
-and 4 u beside it: the peer computes bounded functions (sigmoid, tanh, softmax) to an absolute accuracy of
+The bound follows from the graph (see `noise`): both runtimes are wrong by the noise of the noisiest path, so
+the bound is twice that times the largest value of the output, and 4 u beside it: the peer computes bounded functions (sigmoid, tanh, softmax) to an absolute accuracy of
 about that, however small the result.
 
 Design choice: shapes are stated here for each model because only some are meaningful to it; sizes 1 and
@@ -12,23 +10,20 @@ primes are always among them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from hwsdk.dtypes import DTYPES
-from hwsdk.graph.dims import evaluate
-from hwsdk.graph.graph import Graph, Node
 from hwsdk.target_desc import Target
 
 from .data import generator
 from .l3_ops import build
 from .model import Case, Mismatch, Session, Unsupported
-from .tolerance import growth, unit
+from .noise import path_noise
+from .tolerance import unit
 
 Array = np.ndarray[Any, Any]
 Inputs = Callable[[np.random.Generator, tuple[int, ...]], dict[str, Array]]
@@ -149,50 +144,3 @@ def _compare(where: str, got: Array, want: Array, noise: float) -> float:
             f"{where}: largest error {error:.3g} of {scale:.3g}, allowed {bound:.3g} ({noise:.3g} of noise)"
         )
     return error / bound
-
-
-# --------------------------------------------------------------------------------------------------------------- noise
-def path_noise(graph: Graph, inputs: Mapping[str, Array], target: Target) -> dict[str, float]:
-    """Relative noise of every value: the sum of the roundings along the noisiest path to it."""
-    from hwsdk.graph.interpret import bind_symbols
-
-    sizes = bind_symbols(graph, inputs)
-    narrow = target.codegen.default_precision
-    operands = unit(narrow) if narrow and narrow != "f32" else 0.0
-    noise: dict[str, float] = {}
-    for node in graph.nodes:
-        before = max((noise.get(name, 0.0) for name in node.inputs), default=0.0)
-        after = before + _added(graph, node, sizes, operands)
-        for name in node.outputs:
-            noise[name] = after if DTYPES[graph.values[name].dtype].kind == "f" else 0.0
-    return {name: noise.get(name, 0.0) for name in graph.values}
-
-
-EXACT = frozenset(
-    "reshape transpose broadcast_in_dim slice reverse concat pad gather gather_elements gather_nd select max min"
-    " neg abs iota full dims cast sort top_k reduce_window scatter_nd scatter_elements".split()
-)
-
-
-def _added(graph: Graph, node: Node, sizes: Mapping[str, int], operands: float) -> float:
-    if node.op in EXACT and node.attrs.get("kind", "max") == "max":
-        return 0.0
-    u = unit("f32")
-    return growth(max(1, _terms(graph, node, sizes))) * u + (
-        2 * operands if node.op in ("dot_general", "conv") else 0
-    )
-
-
-def _terms(graph: Graph, node: Node, sizes: Mapping[str, int]) -> int:
-    """How many values one result of the node accumulates."""
-    shape = [int(evaluate(d, sizes)) for d in graph.values[node.inputs[0]].shape] if node.inputs else []
-    if node.op == "dot_general":
-        return math.prod(shape[a] for a, _ in node.attrs["contract"])
-    if node.op in ("conv", "conv_transpose"):
-        weight = [int(evaluate(d, sizes)) for d in graph.values[node.inputs[1]].shape]
-        return math.prod(weight[:-1])
-    if node.op == "reduce" and node.attrs["kind"] in ("sum", "prod"):
-        return math.prod(shape[a] for a in node.attrs["axes"])
-    if node.op == "reduce_window" and node.attrs["kind"] == "sum":
-        return math.prod(int(evaluate(d, sizes)) for d in node.attrs["window"])
-    return shape[node.attrs["axis"]] if node.op == "cumulative" and shape else 1

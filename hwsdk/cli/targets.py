@@ -74,7 +74,7 @@ def _show(target: Target) -> None:
     out(f"{target.name}  ({' < '.join(target.lineage)})\n{target.file}")
     out(f"features: {' '.join(target.features) or '-'}")
     route = target.codegen
-    out(f"code generation: {route.route}, {route.model}; port: {target.runtime.port}\n")
+    out(f"code generation: {route.route}, {route.model}; port: {target.runtime.port or 'none, simulated'}\n")
     rows: list[tuple[object, ...]] = [
         (v.name, v.count or (f"up to {v.max}" if v.max else "unknown"), v.clock_ghz) for v in target.levels
     ]

@@ -203,10 +203,10 @@ def _nothing() -> None:
 
 
 def _open(bundle: Bundle, folder: str | Path | None, device: int) -> Ral:
-    if folder is None:
+    if folder is None and bundle.port:
         known = Path(bundle.folder)
         folder = known if known.is_absolute() else loader.installed_folder(bundle.folder, bundle.port)
-    return loader.open_port(bundle.port, Path(folder), device)
+    return loader.open_port(bundle.port, None if folder is None else Path(folder), device)
 
 
 def _check_features(bundle: Bundle, port: Ral) -> None:

@@ -32,7 +32,12 @@ _LIBRARY = re.compile(r"\.(so|dylib|dll)(\.[0-9.]+)?$")
 
 
 def open_port(spec: str, folder: Path | None = None, device: int = 0) -> Ral:
-    """The opened port; DeviceError if it is not found, of another version, or refuses."""
+    """The opened port; DeviceError if there is none, it is not found, of another version, or refuses."""
+    if not spec:
+        raise DeviceError(
+            "the target's description names no port (runtime.port), so nothing can run on the chip;"
+            " run the model on the simulator: hwsdk sim"
+        )
     port = _library(spec, folder) if _LIBRARY.search(spec) else _port_class(spec, folder)()
     if port.version != RAL_VERSION:
         raise DeviceError(

@@ -255,7 +255,7 @@ class Codegen:
 
 @dataclass(frozen=True)
 class Runtime:
-    port: str
+    port: str = ""  # empty: the chip exists on the simulator only
     streams: bool = False
     events: bool = False
     unified_memory: bool = False

@@ -16,7 +16,7 @@ from hwsdk.codegen.driver import Compilation
 from hwsdk.codegen.loop_ir import Alloc, Body, For, If, LoopKernel, Stmt, Store, walk
 from hwsdk.codegen.loop_print import print_kernel
 from hwsdk.dtypes import numpy_dtype
-from hwsdk.errors import SimulationError
+from hwsdk.errors import PlanError, SimulationError
 from hwsdk.graph.dims import sym
 from hwsdk.graph.graph import Graph, GraphBuilder, Value
 from hwsdk.graph.interpret import interpret
@@ -259,3 +259,36 @@ def test_predicted_time_is_near_the_roof() -> None:
     products = (n // 16) ** 3 * 16
     copies = (2 * n * n * 2 + n * n * 4) / (dram.read_bytes_per_cycle or 1)
     assert max(products, copies) < stats.cycles < 2 * max(products, copies)
+
+
+# ------------------------------------------------------------------------------------------------- short intrinsics
+def changed(tmp_path: Path, *edits: tuple[str, str]) -> Target:
+    text = NPU.read_text()
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "npu.yaml"
+    path.write_text(text)
+    return load_target(path)
+
+
+SHORT = {
+    "small copies": ("dims: {r: {max: 65535}, c: {max: 65535}}", "dims: {r: {max: 5}, c: {max: 24}}"),
+    "short vectors": ("dims: {n: {max: 64}}", "dims: {n: {max: 16}}"),
+    "short reductions": ("dims: {n: {min: 1, max: 64}}", "dims: {n: {min: 1, max: 8}}"),
+}
+
+
+@pytest.mark.parametrize("edit", SHORT.values(), ids=SHORT)
+def test_uses_longer_than_an_intrinsic_allows_become_several(edit: tuple[str, str], tmp_path: Path) -> None:
+    graph = network()
+    made = compiled(graph, changed(tmp_path, edit))
+    for h, w in ((5, 9), (1, 1)):
+        right(graph, made, {"h": h, "w": w})
+
+
+def test_extents_in_steps_are_refused_with_the_field(tmp_path: Path) -> None:
+    copies = "dims: {r: {max: 65535}, c: {max: 65535"
+    chip = changed(tmp_path, (copies, f"{copies}, multiple: 8"))
+    with pytest.raises(PlanError, match=r"intrinsics\.dma_load_f64\.dims\.c\.multiple 8"):
+        compiled(network(), chip)

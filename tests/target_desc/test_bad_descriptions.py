@@ -106,7 +106,8 @@ CASES: list[tuple[str, ...]] = [
     (
         "missing block",
         "npu",
-        'runtime: {port: "ral:NpuPort", launch_us: 5} # the file ral.py comes with silicon; the simulator needs none\n',
+        "runtime: {launch_us: 5} # `port: ral:NpuPort` comes with silicon, as ral.py beside this file;"
+        " the simulator needs none\n",
         "",
         "block 'runtime' is missing",
         "hwsdk: 1",

@@ -41,7 +41,6 @@ class CopyOp:
     dims: tuple[str, str]
     operands: tuple[str, str]
     strides: tuple[str, str]
-    most: tuple[int, int]
     unit: str
     wait: str | None
 
@@ -79,7 +78,8 @@ class Chip:
 
     @property
     def lanes(self) -> int:
-        return min((op.lanes for op in self.binary.values()), default=1)
+        """Elements of a vector: what every operation of two vectors and every reduction takes at once."""
+        return min((op.lanes for op in (*self.binary.values(), *self.reduce.values())), default=1)
 
     def moves(self, dtype: str) -> bool:
         """Do vectors load this dtype from the scratchpad?"""
@@ -127,6 +127,15 @@ _PATTERNS = {
 }
 
 
+def _step(x: Intrinsic) -> str | None:
+    """The field that keeps a run-time extent from being any number."""
+    for name, extent in x.dims.items():
+        if isinstance(extent, Extent) and (extent.multiple != 1 or extent.min > 1):
+            word = "multiple" if extent.multiple != 1 else "min"
+            return f"intrinsics.{x.name}.dims.{name}.{word} {getattr(extent, word)}"
+    return None
+
+
 class _Reader:
     """Sorts the intrinsics of a target by their semantics."""
 
@@ -140,9 +149,27 @@ class _Reader:
         self.copies: dict[tuple[str, str, str], CopyOp] = {}
         self.matrices: list[MatrixOp] = []
         self.vector_place: str | None = None
-        for x in target.intrinsics.values():
-            if not self._matrix(x):
+        others = [x for x in target.intrinsics.values() if not self._matrix(x)]
+        for x in others:
+            if _step(x) is None:
                 self._vector(x)
+        for x in others:
+            self._stepped(x)
+
+    def _stepped(self, x: Intrinsic) -> None:
+        """PlanError if the only way to do something takes extents in steps: code is made for any number."""
+        field, before = _step(x), self._known()
+        if field is not None:
+            self._vector(x)
+        if self._known() != before:
+            raise PlanError(
+                f"target {self.target.name}: {field}: vectors and copies are of any length, so the intrinsic needs"
+                " min 0 or 1 and multiple 1"
+            )
+
+    def _known(self) -> int:
+        tables = (self.binary, self.unary, self.fill, self.move, self.reduce, self.copies)
+        return sum(map(len, tables))
 
     def _matrix(self, x: Intrinsic) -> bool:
         roles = contraction_roles(self.target, x)
@@ -242,15 +269,11 @@ class _Reader:
     def _copy(self, x: Intrinsic, d: str, r: str, c: str, s: str, r2: str, c2: str) -> bool:
         dst, src = x.operands[d], x.operands[s]
         strides = self._stride(x, d), self._stride(x, s)
-        extents = [x.dims.get(r), x.dims.get(c)]
         if (r, c) != (r2, c2) or not all(strides) or dst.dtype != src.dtype:
             return False
-        most = tuple(e.max if isinstance(e, Extent) and isinstance(e.max, int) else 0 for e in extents)
         wait = self.target.unit(x.unit).wait
         self.copies.setdefault(
             (dst.dtype, dst.place, src.place),
-            CopyOp(
-                x.name, (r, c), (d, s), (str(strides[0]), str(strides[1])), (most[0], most[1]), x.unit, wait
-            ),
+            CopyOp(x.name, (r, c), (d, s), (str(strides[0]), str(strides[1])), x.unit, wait),
         )
         return True

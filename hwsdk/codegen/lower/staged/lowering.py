@@ -23,6 +23,7 @@ from hwsdk.codegen.lower.staged.maps import MapLowering
 from hwsdk.codegen.lower.staged.program import NotVector
 from hwsdk.codegen.lower.staged.reductions import ReductionLowering
 from hwsdk.codegen.lower.staged.rows import RowsLowering
+from hwsdk.codegen.lower.staged.splitting import split_uses
 from hwsdk.codegen.lower.staged.tiles import SHORT
 from hwsdk.codegen.lower.staged.windows import WindowLowering
 from hwsdk.codegen.lower.window import lower_window
@@ -53,7 +54,8 @@ class StagedLowering:
     def lower(self, kernel: Kernel) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
         """The kernel's loops, and the buffers between them that are no graph values."""
         self._extra = []
-        return tuple(self._loops(kernel)), tuple(self._extra)
+        loops = (split_uses(item, self.target, self.ranges) for item in self._loops(kernel))
+        return tuple(loops), tuple(self._extra)
 
     def _loops(self, kernel: Kernel) -> list[Lowered]:
         with suppress(NotVector):

@@ -220,5 +220,4 @@ def room_for(chip: Chip, halves: int, dtypes: Sequence[str], most: int) -> int:
     """Elements of a rectangle such that `halves` of one for each dtype fit the scratchpad; whole vectors."""
     size = sum(DTYPES[d].size_bytes for d in dtypes)
     room = (chip.scratch.usable_bytes or 0) // (halves * max(1, size))
-    limit = min([most, *(m for c in chip.copies.values() for m in c.most if m)])
-    return max(chip.lanes, min(limit, room) // chip.lanes * chip.lanes)
+    return max(chip.lanes, min(most, room) // chip.lanes * chip.lanes)
