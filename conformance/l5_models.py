@@ -1,8 +1,8 @@
 """L5: real models, compiled once, at ten shapes each, against ONNX Runtime.
 
 The bound follows from the graph (see `noise`): both runtimes are wrong by the noise of the noisiest path, so
-the bound is twice that times the largest value of the output, and 4 u beside it: the peer computes bounded functions (sigmoid, tanh, softmax) to an absolute accuracy of
-about that, however small the result.
+the bound is twice that times the largest value of the output, and 4 u beside it: the peer computes bounded
+functions (sigmoid, tanh, softmax) to an absolute accuracy of about that, however small the result.
 
 Design choice: shapes are stated here for each model because only some are meaningful to it; sizes 1 and
 primes are always among them.

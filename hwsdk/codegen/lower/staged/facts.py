@@ -168,8 +168,8 @@ class _Reader:
             )
 
     def _known(self) -> int:
-        tables = (self.binary, self.unary, self.fill, self.move, self.reduce, self.copies)
-        return sum(map(len, tables))
+        vectors = len(self.binary) + len(self.unary) + len(self.fill) + len(self.move) + len(self.reduce)
+        return vectors + len(self.copies)
 
     def _matrix(self, x: Intrinsic) -> bool:
         roles = contraction_roles(self.target, x)

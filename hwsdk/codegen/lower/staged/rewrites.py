@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from hwsdk.codegen.loop_ir import Binary, Const, Unary, Value
 from hwsdk.codegen.math_tables import TANH_RATIO
 
-
 # erf x = tanh(x*p(s)), s = x^2 <= 3.93^2.  2^-23.3 before rounding errors.  p approximates atanh(erf x)/x at 3000
 # Chebyshev points by least squares, the weights (erf's relative error per relative error of p, times Lawson's) renewed
 # until the largest error no longer fell; coefficients rounded to f32.

@@ -13,8 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from hwsdk.codegen.loop_ir import Alloc, Body, For, If, Index, Intrin, LoopKernel, Outline, Stmt, Switch, View
-from hwsdk.codegen.loop_ir import walk
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Body,
+    For,
+    If,
+    Index,
+    Intrin,
+    LoopKernel,
+    Outline,
+    Stmt,
+    Switch,
+    View,
+    walk,
+)
 from hwsdk.codegen.lower.lowered import Lowered
 from hwsdk.errors import PlanError
 from hwsdk.graph.dims import Ranges, bounds, ceildiv, minimum, sym
