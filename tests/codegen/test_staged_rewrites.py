@@ -12,7 +12,7 @@ from hwsdk.codegen.lower.staged.rewrites import REWRITES
 from hwsdk.graph.dims import sym
 from hwsdk.sim.machine import run
 
-SAMPLE = np.concatenate([np.linspace(-12, 12, 8001), *(s * np.geomspace(1e-38, 100, 8001) for s in (1, -1))])
+SAMPLE = np.concatenate([np.linspace(-12, 12, 8000), *(s * np.geomspace(1e-38, 100, 8000) for s in (1, -1))])
 UNIT = 2.0**-24
 
 

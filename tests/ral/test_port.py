@@ -339,3 +339,8 @@ def test_an_artifact_cannot_choose_a_place_to_run_code_from(name: str, spec: str
 
 def test_ctypes_structure_has_the_size_that_it_says() -> None:
     assert c_abi.as_struct(ArrayPort()).size == ctypes.sizeof(c_abi.RalStruct)
+
+
+def test_a_description_without_a_port_says_where_to_run() -> None:
+    with pytest.raises(DeviceError, match=r"names no port \(runtime.port\).*hwsdk sim"):
+        loader.open_port("")
