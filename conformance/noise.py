@@ -54,7 +54,8 @@ PRODUCTS = ("dot_general", "conv", "conv_transpose")
 def _added(graph: Graph, node: Node, sizes: Mapping[str, int], operands: float) -> float:
     if node.op in EXACT and node.attrs.get("kind", "max") == "max":
         return 0.0
-    narrowed = node.op in PRODUCTS and graph.values[node.inputs[0]].dtype == "f32"
+    own = graph.values[node.inputs[0]].dtype if node.inputs else ""
+    narrowed = node.op in PRODUCTS and own in ("f32", "f16") and operands > unit(own)
     return growth(max(1, _terms(graph, node, sizes))) * unit("f32") + (2 * operands if narrowed else 0.0)
 
 
