@@ -15,11 +15,12 @@ import numpy as np
 
 from hwsdk.dtypes import from_numpy
 from hwsdk.errors import ModelError
+from hwsdk.graph.graph import Graph
 from hwsdk.target_desc import Target
 
-from .l3_ops import build, require
+from .l3_ops import build, magnitudes, require
 from .model import Case, Mismatch, Session, Unsupported
-from .noise import path_noise
+from .noise import path_noise, sums_of_products
 from .tolerance import unit
 
 Array = np.ndarray[Any, Any]
@@ -75,11 +76,26 @@ def _run_set(test: Any, inputs: list[Array], wanted: list[Array], session: Sessi
     outputs = program({v.name: given[v.name] for v in graph.inputs})
     if program.compiles != 1:
         raise Mismatch(f"{program.compiles} compiles")
-    noise = path_noise(graph, {v.name: given[v.name] for v in graph.inputs}, session.device.target)
-    carried = {name: noise[value] for name, value in zip(graph.output_names, graph.outputs)}
+    noise = _absolute_noise(
+        graph, {v.name: given[v.name] for v in graph.inputs}, outputs, session.device.target
+    )
     for output, want in zip(test.model.graph.output, wanted):
-        name = output.name
-        _compare(name, outputs[name], want, test.rtol, test.atol, carried[name])
+        _compare(output.name, outputs[output.name], want, test.rtol, test.atol, noise[output.name])
+
+
+def _absolute_noise(
+    graph: Graph, inputs: dict[str, Array], outputs: dict[str, Array], target: Target
+) -> dict[str, float]:
+    """Of each output: the noise that the graph carries to it, of the largest value or of the largest sum of
+    magnitudes.
+    """
+    noise = path_noise(graph, inputs, target)
+    values = magnitudes(graph, inputs) if sums_of_products(graph) else outputs
+    carried = {}
+    for name, value in zip(graph.output_names, graph.outputs):
+        sizes = np.abs(values[name].astype(np.float64)) if noise[value] else np.zeros(())
+        carried[name] = noise[value] * float(sizes[np.isfinite(sizes)].max(initial=0.0))
+    return carried
 
 
 def _import(model: Any, inputs: dict[str, Array]) -> tuple[Any, dict[str, Array]]:
@@ -129,7 +145,7 @@ def symbolic(
 
 def _compare(name: str, got: Array, want: Array, rtol: float, atol: float, noise: float) -> None:
     """As the onnx package's own runner; beside that, narrow floats may be off by a rounding on the way and one at
-    the end, and all by twice the noise that the graph carries to them on this chip (see `noise`).
+    the end, and all by twice `noise`, which the graph carries to them on this chip.
     """
     if got.shape != want.shape or got.dtype != want.dtype:
         raise Mismatch(f"{name}: {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}")
@@ -138,7 +154,7 @@ def _compare(name: str, got: Array, want: Array, rtol: float, atol: float, noise
             a, b = got.astype(np.float64), want.astype(np.float64)
             u = unit(from_numpy(want.dtype))
             scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
-            np.testing.assert_allclose(a, b, rtol=max(rtol, 4 * u), atol=max(atol, 2 * max(u, noise) * scale))
+            np.testing.assert_allclose(a, b, rtol=max(rtol, 4 * u), atol=max(atol, 2 * u * scale, 2 * noise))
         else:
             np.testing.assert_array_equal(got, want)
     except AssertionError as wrong:

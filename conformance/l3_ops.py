@@ -112,9 +112,14 @@ def _magnitudes(spec: Spec, exact: Graph, wide: Mapping[str, Array], sizes: Size
     """The sums of the magnitudes of the accumulated terms: the same graph on absolute values."""
     if spec.terms is None or spec.relative or not any(DTYPES[v.dtype].kind == "f" for v in exact.inputs):
         return {}
-    constants = {name: _absolute(value) for name, value in exact.constants.items()}
-    positive = dataclasses.replace(exact, constants=constants)
-    return interpret(positive, {name: _absolute(value) for name, value in wide.items()})
+    return magnitudes(exact, wide)
+
+
+def magnitudes(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of the graph on absolute values: for sums of products, the sums of the terms' magnitudes."""
+    constants = {name: _absolute(value) for name, value in graph.constants.items()}
+    positive = dataclasses.replace(graph, constants=constants)
+    return interpret(positive, {name: _absolute(value) for name, value in inputs.items()})
 
 
 def _absolute(value: Array) -> Array:

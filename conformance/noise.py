@@ -48,6 +48,14 @@ EXACT = frozenset(
 )
 
 
+LINEAR = frozenset("reshape transpose broadcast_in_dim slice reverse concat pad add dims full cast".split())
+
+
+def sums_of_products(graph: Graph) -> bool:
+    """Is every output a sum of products?  Then its terms may cancel, and their magnitudes scale the noise."""
+    return all(node.op in PRODUCTS or node.op in LINEAR for node in graph.nodes)
+
+
 PRODUCTS = ("dot_general", "conv", "conv_transpose")
 
 
