@@ -20,6 +20,7 @@ from hwsdk.codegen.lower.attention import attention_kernels
 from hwsdk.codegen.lower.copies import kept_once
 from hwsdk.codegen.lower.lowered import Lowered
 from hwsdk.codegen.lower.simd import SimdLowering
+from hwsdk.codegen.lower.simt.lowering import SimtLowering
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.lowering import StagedLowering
 from hwsdk.codegen.overrides import Changes, Overrides
@@ -140,10 +141,12 @@ def lower_kernels(
     """Kernels to LoopIR, and the buffers that lowering put between them."""
     ranges = index_ranges(graph)
     overrides = Overrides(options.schedules)
-    lowering: SimdLowering | StagedLowering
+    lowering: SimdLowering | SimtLowering | StagedLowering
     match target.codegen.model:
         case "simd":
             lowering = SimdLowering(target, graph, ranges, overrides)
+        case "simt":
+            lowering = SimtLowering(target, graph, ranges)
         case "sequential":
             precision = options.precision or target.codegen.default_precision
             lowering = StagedLowering(target, graph, ranges, precision, overrides)
@@ -164,7 +167,10 @@ def lower_kernels(
 def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[dict[str, str], dict[str, Index]]:
     """LLVM text of each kernel and the workspace that it needs per worker."""
     from hwsdk.codegen.llvm_emit import emit_kernel, workspace_bytes
+    from hwsdk.codegen.llvm_simt import emit_simt_kernel
 
+    if target.codegen.model == "simt":
+        return {k.name: emit_simt_kernel(k, target) for k in loops}, {}
     return {k.name: emit_kernel(k, target) for k in loops}, {
         k.name: workspace_bytes(k, target) for k in loops
     }

@@ -136,7 +136,9 @@ class Emitter:
             size = self.s.index.poly(size_bytes(buffer))
             count = (as_int(size) or 0) // dtype(buffer.dtype).size_bytes
             align = max(buffer.align_bytes, ALIGN_BYTES)
-            self.memory_place(buffer, self.s.f.alloca(stored_type(buffer.dtype), max(count, 1), align), align)
+            space = next((m.address_space for m in self.s.target.memories if m.name == buffer.place), 0)
+            found = self.s.f.alloca(stored_type(buffer.dtype), max(count, 1), align, space)
+            self.memory_place(buffer, found, align)
         else:
             pointer = self.s.index.pointer(self.workspace, self.s.index.poly(storage.offset))
             self.memory_place(buffer, pointer, ALIGN_BYTES)

@@ -35,8 +35,9 @@ from hwsdk.graph.dims import Op, Symbol
 class Indexer:
     """Bindings of names to polynomials, what is known about them, and their emission into a function."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, hide: bool = True) -> None:
         self.function = function
+        self.hide = hide  # the origin of pointers that a loop moves
         self.names: dict[str, Poly] = {}
         self.facts: list[
             tuple[Poly, int, int]
@@ -235,7 +236,7 @@ class Indexer:
 
         Otherwise the code generator derives the rows of a tile from each other in every iteration, to save registers.
         """
-        if self.function.scope.kind != "loop":
+        if self.function.scope.kind != "loop" or not self.hide:
             return address
         text = f'call ptr asm "", "=r,0"(ptr {address})'
         return self.function.once(("hidden", address), depth - 1, text)

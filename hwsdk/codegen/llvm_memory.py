@@ -2,7 +2,8 @@
 
 Design choice: the linear offset decides everything.  Its coefficient of the lane number is 0 (one scalar for all),
 1 (a vector access) or something else (element by element).  Memory under a false condition is never touched: per
-lane by masked accesses, for a whole access by reading a block of zeros instead (a select of the pointer, no branch).
+lane by masked accesses, for a whole access by reading a block of zeros instead (a select of the pointer, no branch),
+or by a branch where the machine's lanes branch one by one.
 """
 
 from __future__ import annotations
@@ -91,18 +92,29 @@ class Memory:
         text = self.s.casts.select(where.text, v.text, vector_zero(element, lanes), element, lanes)
         return Val(text, v.dtype, lanes)
 
-    def _guarded_pointer(self, pointer: str, condition: str | None) -> str:
-        """The pointer, or zeros to read instead."""
+    def _read(self, kind: str, pointer: str, align: int, condition: str | None) -> str:
+        """A load; zeros where the condition of the whole access is false."""
+        load = f"load {kind}, ptr "
         if condition is None:
-            return pointer
-        return self.f.op(f"select i1 {condition}, ptr {pointer}, ptr {self.s.module.zero_name}")
+            return self.f.op(f"{load}{pointer}, align {align}")
+        if not self.s.lane_branches:
+            safe = self.f.op(f"select i1 {condition}, ptr {pointer}, ptr {self.s.module.zero_name}")
+            return self.f.op(f"{load}{safe}, align {align}")
+        then, after = self.f.block("read"), self.f.block("after")
+        before = self.f.branch_if(condition, then, after)
+        self.f.enter(then)
+        text = self.f.op(f"{load}{pointer}, align {align}")
+        last = self.f.branch(after)
+        self.f.enter(after)
+        result = self.f.fresh()
+        zero = {"float": "0.0", "double": "0.0"}.get(kind, "zeroinitializer")
+        after.phis.append(f"  {result} = phi {kind} [ {text}, %{last.label} ], [ {zero}, %{before.label} ]")
+        return result
 
     def _load_uniform(self, place: Place, offset: Poly, where: Val | None) -> Val:
         condition, lane_where = self._scalar_condition(where)
-        pointer = self._guarded_pointer(self.address(place, offset), condition)
-        kind = stored_type(place.buffer.dtype)
-        align = self.align_of(place, offset)
-        loaded = self._value(self.f.op(f"load {kind}, ptr {pointer}, align {align}"), place, 0)
+        pointer, align = self.address(place, offset), self.align_of(place, offset)
+        loaded = self._value(self._read(stored_type(place.buffer.dtype), pointer, align, condition), place, 0)
         return self._masked_value(loaded, lane_where) if lane_where is not None else loaded
 
     def _scalar_condition(self, where: Val | None) -> tuple[str | None, Val | None]:
@@ -132,9 +144,9 @@ class Memory:
         mask, condition = self._lane_mask(where)
         if condition is not None and lanes * place.element_bytes > ZERO_BYTES:
             mask, condition = self.s.splat(Val(condition, "bool"), lanes).text, None
-        pointer = self._guarded_pointer(self.address(place, offset), condition)
+        pointer = self.address(place, offset)
         if mask is None:
-            return self._value(self.f.op(f"load {kind}, ptr {pointer}, align {align}"), place, lanes)
+            return self._value(self._read(kind, pointer, align, condition), place, lanes)
         zero = vector_zero(element, lanes)
         call = f"@llvm.masked.load.{suffix(element, lanes)}.p0"
         args = f"ptr align {align} {pointer}, <{lanes} x i1> {mask}, {kind} {zero}"
@@ -175,7 +187,7 @@ class Memory:
             return self._value(loaded, place, lanes)
         vec = "poison"
         for lane, (pointer, align) in enumerate(pointers):
-            one = self.f.op(f"load {element}, ptr {self._guarded_pointer(pointer, condition)}, align {align}")
+            one = self._read(element, pointer, align, condition)
             vec = self.f.op(f"insertelement {kind} {vec}, {element} {one}, i64 {lane}")
         return self._value(vec, place, lanes)
 
@@ -189,8 +201,7 @@ class Memory:
         result, filled = "poison", 0
         for begin in [*range(0, span - lanes, lanes), span - lanes]:
             at = add(first, constant(begin))
-            pointer = self._guarded_pointer(self.address(place, at), condition)
-            piece = self.f.op(f"load {kind}, ptr {pointer}, align {self.align_of(place, at)}")
+            piece = self._read(kind, self.address(place, at), self.align_of(place, at), condition)
             new = [i for i, p in enumerate(positions) if begin <= p < begin + lanes and not filled >> i & 1]
             picks = [lanes + positions[i] - begin if i in new else i for i in range(lanes)]
             filled |= sum(1 << i for i in new)

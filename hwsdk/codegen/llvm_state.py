@@ -83,7 +83,8 @@ class State:
         self.f = function
         self.module = module
         self.target = module.target
-        self.index = Indexer(function)
+        self.lane_branches = module.target.codegen.model == "simt"
+        self.index = Indexer(function, hide=not self.lane_branches)
         self.cells = Cells(function)
         self.casts = Casts(function, module.target)
         self.ops = Ops(function, self.casts)

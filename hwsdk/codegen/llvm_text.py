@@ -79,10 +79,16 @@ class Function:
     def do(self, text: str) -> None:
         self.current.lines.append(f"  {text}")
 
-    def alloca(self, type_text: str, count: int, align: int) -> str:
+    def alloca(self, type_text: str, count: int, align: int, space: int = 0) -> str:
+        """A generic pointer to private memory; `space`: the address space that it lies in."""
         name = self.fresh()
-        self.allocas.append(f"  {name} = alloca [{count} x {type_text}], align {align}")
-        return name
+        where = f", addrspace({space})" if space else ""
+        self.allocas.append(f"  {name} = alloca [{count} x {type_text}], align {align}{where}")
+        if not space:
+            return name
+        generic = self.fresh()
+        self.allocas.append(f"  {generic} = addrspacecast ptr addrspace({space}) {name} to ptr")
+        return generic
 
     # ------------------------------------------------------------------------------------------------------ blocks
     def block(self, hint: str) -> Block:

@@ -46,7 +46,7 @@ class Layout:
     """Storage of every Alloc of a kernel, by buffer name and object."""
 
     def __init__(self, kernel: LoopKernel, target: Target) -> None:
-        self.kernel = kernel
+        self.kernel, self.target = kernel, target
         self.widths = cell_widths(kernel, target)
         self.storage: dict[int, Storage] = {}
         self.keep: list[Alloc] = []  # identities in `storage` stay valid

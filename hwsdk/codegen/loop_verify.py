@@ -3,7 +3,8 @@
     names    every name is bound where it is used; a later binding hides an earlier one of the same name until its
              body ends, but nothing hides a param or a dim
     types    dtypes of operands agree, conditions are bool, ranks of buffers and indices agree
-    shape    vector and unroll extents are constants; `parallel` is outermost, beside Lets and Allocs alone
+    shape    vector and unroll extents are constants; `parallel` is outermost, beside Lets and Allocs alone, or stands
+             in another parallel loop (`loop_verify_lanes` has the rules for those)
     lanes    in a vector loop control flow is the same for all lanes, and no intrinsic or sync stands there
     places   registers have constant shapes and are indexed by constants, unrolled variables and lanes
     target   places, levels, syncs and intrinsics exist; an intrinsic gets every operand and run-time extent,
@@ -38,6 +39,7 @@ from hwsdk.codegen.loop_print import (
     print_kernel,
     print_statement,
 )
+from hwsdk.codegen.loop_verify_lanes import lane_problems
 from hwsdk.codegen.loop_verify_scope import Name, Scope
 from hwsdk.codegen.loop_verify_use import use_problems
 from hwsdk.codegen.loop_verify_value import ValueRules
@@ -91,6 +93,9 @@ class _Verifier:
             self.scope.need(not extra, "beside a parallel loop only let and alloc may stand" + _at(extra))
             self.scope.need(kernel.body[-1] is loops[0], "the parallel loop must be the last statement")
         self.body(kernel.body, outermost=True)
+        for stmt, why in lane_problems(kernel, self.scope.target):
+            self.scope.where = f"statement ({_short(stmt)})"
+            self.scope.fail(why)
 
     def body(self, body: Body, outermost: bool = False) -> None:
         """A body with a scope of its own."""
@@ -175,7 +180,7 @@ class _Verifier:
         if loop.active is not None:
             self.scope.uniform(loop.active, "the number of active lanes")
         if kind == "parallel":
-            self.scope.need(outermost, "a parallel loop must stand directly in the kernel")
+            self.scope.need(outermost, "a parallel loop must stand directly in the kernel or in another one")
             if self.scope.target is not None and loop.level is not None:
                 levels = [x.name for x in self.scope.target.levels]
                 if loop.level not in levels:
@@ -185,7 +190,7 @@ class _Verifier:
         what = {"vector": "lane", "unroll": "unroll"}.get(kind, "loop")
         with self.scope.inner():
             self.scope.bind(loop.var, Name(what, varies=kind == "vector"))
-            self.body(loop.body)
+            self.body(loop.body, outermost=kind == "parallel")
         self.in_vector = vector
 
     # --------------------------------------------------------------------------------- intrinsics and syncs

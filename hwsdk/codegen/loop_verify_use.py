@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from hwsdk.codegen.loop_ir import Buffer, Const, Index, Intrin, Value, View
+from hwsdk.dtypes import DTYPES
 from hwsdk.errors import nearest
 from hwsdk.target_desc.model import Extent, Operand, Target
 
@@ -75,7 +76,10 @@ def _view(
         yield f"operand {spec.name} is in {spec.place}: it needs a view of a buffer"
         return
     buffer = buffers[operand.buffer]
-    if buffer.dtype != spec.dtype:
+    registers = any(m.name == buffer.place and m.kind == "registers" for m in target.memories)
+    if buffer.dtype != spec.dtype and not (
+        registers and DTYPES[buffer.dtype].bits == DTYPES[spec.dtype].bits
+    ):
         yield f"operand {spec.name} is {spec.dtype}, {buffer.name} holds {buffer.dtype}"
     kinds = {m.kind for m in target.memories if m.name in (buffer.place, spec.place)}
     if buffer.place != spec.place and not kinds <= ADDRESSABLE:

@@ -26,7 +26,8 @@ from hwsdk.codegen.loop_ir import LoopKernel
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import InputError, SimulationError
 from hwsdk.sim.cells import Array
-from hwsdk.sim.machine import Machine
+from hwsdk.sim.lanes.machine import LaneMachine
+from hwsdk.sim.machine import Machine, ready
 from hwsdk.sim.stats import Stats
 from hwsdk.target_desc.model import Target
 
@@ -78,7 +79,7 @@ class SimExecutable:
         self.stats = Stats()
         self.launches: list[tuple[str, Stats]] = []
         self._kernels = {k.name: k for k in bundle.kernels}
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, Machine | LaneMachine] = {}
         self._buffers = {b.name: b for b in bundle.program.buffers}
 
     @property
@@ -104,7 +105,7 @@ class SimExecutable:
             memory.demand_outputs()
         return dict(zip((o.name for o in program.outputs), memory.outputs, strict=True))
 
-    def machine(self, symbol: str) -> Machine:
+    def machine(self, symbol: str) -> Machine | LaneMachine:
         """A kernel made ready."""
         if symbol not in self._machines:
             if symbol not in self._kernels:
@@ -112,7 +113,7 @@ class SimExecutable:
                     f"the host program launches {symbol!r}, which is no kernel of the model"
                 )
             kernel = self._kernels[symbol]
-            self._machines[symbol] = Machine(kernel, self.bundle.target, check=self.check, cost=self.cost)
+            self._machines[symbol] = ready(kernel, self.bundle.target, check=self.check, cost=self.cost)
         return self._machines[symbol]
 
     def _launch(self, number: int, launch: Launch, resolved: Resolved, memory: _Memory) -> None:

@@ -34,6 +34,7 @@ from hwsdk.sim.cells import Array
 from hwsdk.sim.chip import Chip
 from hwsdk.sim.faults import Fault
 from hwsdk.sim.kernel_source import generate
+from hwsdk.sim.lanes.machine import LaneMachine, has_lanes
 from hwsdk.sim.launch import Launch
 from hwsdk.sim.operation_source import globals_for_operations
 from hwsdk.sim.program import Program
@@ -63,9 +64,18 @@ def run(
     mask is updated to what holds values afterwards.
     SimulationError (kernel, statement, buffer, index) for whatever the kernel does wrong.
     """
-    return Machine(kernel, target, check=check, cost=cost).run(
+    return ready(kernel, target, check=check, cost=cost).run(
         buffers, dims, seed=seed, initialised=initialised
     )
+
+
+def ready(
+    kernel: LoopKernel, target: Target | None, *, check: bool = True, cost: bool = True
+) -> Machine | LaneMachine:
+    """The kernel made ready, to be run any number of times: by this machine, or by that for lanes of workgroups."""
+    if target is not None and has_lanes(kernel):
+        return LaneMachine(kernel, target, check=check)
+    return Machine(kernel, target, check=check, cost=cost)
 
 
 class Machine:

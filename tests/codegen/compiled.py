@@ -16,14 +16,14 @@ from hwsdk.graph.interpret import interpret
 from hwsdk.target_desc import Target, load_target
 
 ROOT = Path(__file__).resolve().parents[2]
-NPU = ROOT / "examples" / "new_chip" / "npu.yaml"
+FILES = {"npu": ROOT / "examples" / "new_chip" / "npu.yaml", "lanes": ROOT / "tests" / "lanes" / "lanes.yaml"}
 Array = np.ndarray[Any, Any]
 Build = Callable[..., Value | tuple[Value, ...]]
 
 
 @cache
 def target(name: str) -> Target:
-    return load_target(str(NPU) if name == "npu" else name)
+    return load_target(str(FILES.get(name, name)))
 
 
 def graph_of(inputs: Sequence[tuple[str, tuple[Any, ...]]], build: Build) -> Graph:
@@ -36,7 +36,7 @@ def graph_of(inputs: Sequence[tuple[str, tuple[Any, ...]]], build: Build) -> Gra
 
 
 def runner(graph: Graph, name: str) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
-    """The compiled graph: machine code for the host, the LoopIR machine for the made-up accelerator."""
+    """The compiled graph: machine code for the host, the LoopIR machine for made-up ones."""
     chosen = target(name)
     if chosen.codegen.route == "llvm":
         return hwsdk.compile(graph, chosen)

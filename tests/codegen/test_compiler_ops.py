@@ -12,7 +12,7 @@ from tests.codegen.compiled import check, graph_of
 
 N, M, K = sym("n"), sym("m"), sym("k")
 RNG = np.random.default_rng(0)
-TARGETS = ("x86", "npu")
+TARGETS = ("x86", "npu", "lanes")
 Array = np.ndarray[Any, Any]
 
 

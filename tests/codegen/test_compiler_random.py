@@ -32,6 +32,11 @@ def test_staged_on_the_machine(seed: int) -> None:
     _compare(seed, "npu")
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_lanes_on_the_machine(seed: int) -> None:
+    _compare(seed, "lanes")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(1000, 1060, 20))
 def test_more_machine_code(start: int) -> None:
@@ -44,3 +49,10 @@ def test_more_machine_code(start: int) -> None:
 def test_more_staged(start: int) -> None:
     for seed in range(start, start + 20):
         _compare(seed, "npu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(3000, 3040, 20))
+def test_more_lanes(start: int) -> None:
+    for seed in range(start, start + 20):
+        _compare(seed, "lanes")

@@ -22,7 +22,7 @@ from hwsdk.graph.graph import Graph, GraphBuilder, Value
 from hwsdk.graph.interpret import interpret
 from hwsdk.sim import machine
 from hwsdk.target_desc import Target, load_target
-from tests.codegen.compiled import NPU, assert_same, graph_of, target, tolerance
+from tests.codegen.compiled import FILES, assert_same, graph_of, target, tolerance
 
 Array = np.ndarray[Any, Any]
 B = GraphBuilder
@@ -153,7 +153,7 @@ def test_long_rows_take_another_version() -> None:
 # ------------------------------------------------------------------------------------------ following the description
 def smaller(folder: Path) -> Target:
     """The same chip with a scratchpad of 32 KiB and a matrix unit of 8 x 8 x 32."""
-    data = yaml.safe_load(NPU.read_text(encoding="utf-8"))
+    data = yaml.safe_load(FILES["npu"].read_text(encoding="utf-8"))
     for memory in data["memory"]:
         if memory["name"] == "spad":
             memory["size_bytes"] = 32768

@@ -64,11 +64,22 @@ class Context:
 def lower_library(
     kernel: Kernel, graph: Graph, machine: Machine, ranges: Ranges, level: str
 ) -> list[Lowered]:
+<<<<<<< HEAD
     node = graph.node(kernel.sources[0])
     builder = _builders().get(node.op)
+=======
+    context = context_of(kernel, graph, machine, level)
+    builder = _builders().get(context.node.op)
+>>>>>>> fa7cf36 (Machines of many lanes: lowering, LoopIR machine and LLVM text for codegen.model simt)
     if builder is None:
-        raise UnsupportedError(f"node {node.name}: no code is generated for op {node.op!r}")
-    return builder(Context(kernel, node, graph, machine, Namer(kernel), level))
+        raise UnsupportedError(f"node {context.node.name}: no code is generated for op {context.node.op!r}")
+    return builder(context)
+
+
+def context_of(kernel: Kernel, graph: Graph, machine: Machine, level: str) -> Context:
+    """The node that a library kernel stands for, with its surroundings."""
+    node = next(n for n in graph.nodes if n.name == kernel.sources[0])
+    return Context(kernel, node, graph, machine, Namer(kernel), level)
 
 
 def _builders() -> dict[str, Callable[[Context], list[Lowered]]]:

@@ -90,7 +90,7 @@ def _take(dtype: str, descending: bool) -> Body:
     i, j = sym("l"), sym("r")
     on_left, on_right = compare("lt", i, sym("middle")), compare("lt", j, sym("high"))
     a, b = Load(dtype, "x0", (i,), on_left), Load(dtype, "x0", (j,), on_right)
-    before = _less(a, b) if descending else _less(b, a)
+    before = less(a, b) if descending else less(b, a)
     no_left = Unary("bool", "not", on_left)
     right: Value = Binary("bool", "and", on_right, Binary("bool", "or", no_left, before))
     one, zero = Const("i64", 1), Const("i64", 0)
@@ -115,7 +115,7 @@ def _take(dtype: str, descending: bool) -> Body:
     )
 
 
-def _less(a: Value, b: Value) -> Value:
+def less(a: Value, b: Value) -> Value:
     """a < b, with NaN above every number."""
     plain = Binary("bool", "lt", a, b)
     if DTYPES[a.dtype].kind != "f":

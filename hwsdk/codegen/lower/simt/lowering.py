@@ -1,0 +1,44 @@
+"""Lowering for machines of many lanes: which room makes the loops of which kind of kernel."""
+
+from __future__ import annotations
+
+from hwsdk.codegen.blocks import Kernel, Tensor
+from hwsdk.codegen.lower.library import context_of, lower_library
+from hwsdk.codegen.lower.lowered import Lowered, Machine
+from hwsdk.codegen.lower.simt.facts import SimtChip
+from hwsdk.codegen.lower.simt.map import lower_elements
+from hwsdk.codegen.lower.simt.ordering import lower_ordering
+from hwsdk.codegen.lower.simt.row import lower_row
+from hwsdk.codegen.lower.simt.tasks import tasks_on_lanes
+from hwsdk.graph.dims import Ranges
+from hwsdk.graph.graph import Graph
+from hwsdk.target_desc.model import Target
+
+
+class SimtLowering:
+    """`extra` collects the buffers between kernels that are no graph values."""
+
+    def __init__(self, target: Target, graph: Graph, ranges: Ranges) -> None:
+        self.target, self.graph, self.ranges = target, graph, ranges
+        self.chip = SimtChip.of(target)
+        self.machine = Machine.of(target)
+        self.extra: list[Tensor] = []
+
+    def lower(self, kernel: Kernel) -> list[Lowered]:
+        """The launches of one kernel, in order."""
+        match kernel.kind:
+            case "row":
+                return lower_row(kernel, self.chip, self.machine, self.ranges)
+            case "attention":
+                return [x for part in kernel.parts for x in self.lower(part)]
+            case "library":
+                return self._library(kernel)
+        return lower_elements(kernel, self.chip, self.machine, self.ranges)
+
+    def _library(self, kernel: Kernel) -> list[Lowered]:
+        level = self.chip.group.name
+        context = context_of(kernel, self.graph, self.machine, level)
+        if context.node.op in ("sort", "top_k"):
+            return lower_ordering(context, self.chip)
+        made = lower_library(kernel, self.graph, self.machine, self.ranges, level)
+        return [tasks_on_lanes(x, self.chip) for x in made]

@@ -1,0 +1,152 @@
+"""Elements on lanes with ids: each lane computes a few neighbouring elements of the result, reductions included.
+
+Design choice: the iteration space is cut into units of one access of a lane along the dim that vectors like best; the
+number of the lane in the grid is the number of the unit, and the iters around it are decoded from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hwsdk.codegen.blocks import Iter, Kernel
+from hwsdk.codegen.iters import decode_lets
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Binary,
+    Body,
+    Buffer,
+    Const,
+    For,
+    FromIndex,
+    If,
+    Index,
+    Let,
+    Load,
+    Ref,
+    Stmt,
+    Store,
+    Value,
+)
+from hwsdk.codegen.lower.lowered import (
+    FlatBlock,
+    Lowered,
+    Machine,
+    Namer,
+    at,
+    compare,
+    finish_kernel,
+    flatten_block,
+    lets_for,
+    merge,
+)
+from hwsdk.codegen.lower.map import vector_iter
+from hwsdk.codegen.lower.row import COMBINE
+from hwsdk.codegen.lower.simt.facts import SimtChip
+from hwsdk.codegen.neutral import neutral
+from hwsdk.codegen.rewrite import Rewriter, subvalues
+from hwsdk.graph.dims import Ranges, ceildiv, floordiv, mod, product, simplify, sym
+
+WAVES = 8  # lockstep groups of a workgroup that computes elements
+
+
+def lower_elements(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges) -> list[Lowered]:
+    """One launch per block (a concatenation has several)."""
+    out = []
+    for number, block in enumerate(kernel.blocks):
+        values = subvalues(*(x.value for x in block.lets), block.value, block.where, block.finish)
+        used = {v.buffer for v in values if isinstance(v, Load)}
+        name = f"{kernel.name}_{number}" if number else kernel.name
+        inputs = tuple(t for t in kernel.inputs if t.name in used)
+        own = replace(kernel, name=name, blocks=(block,), inputs=inputs)
+        out.append(ElementLowering(own, chip, machine, ranges).lower())
+    return out
+
+
+class ElementLowering:
+    """Lowers one block."""
+
+    def __init__(self, kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges) -> None:
+        self.kernel, self.chip, self.machine, self.ranges = kernel, chip, machine, ranges
+        self.namer = Namer(kernel)
+        flat = flatten_block(kernel, kernel.blocks[0], self.namer, ranges)
+        iters, gone = merge(flat.block.iters, [flat])
+        self.flat = replace(at(flat, gone), block=replace(flat.block, iters=tuple(iters)))
+        self.wide = chip.elements(kernel.tensor(flat.block.output).dtype)
+        self.vector = vector_iter(self.flat, self.flat.block.parallel, self.wide)
+        self.rows = [i for i in self.flat.block.parallel if i is not self.vector]
+
+    def lower(self) -> Lowered:
+        waves = self.chip.waves(WAVES)
+        lanes = waves * self.chip.width
+        extent: Index = 1 if self.vector is None else self.vector.extent
+        across = ceildiv(extent, self.wide)
+        units = product(i.extent for i in self.rows) * across
+        first: Index = (mod(sym("unit"), across) if self.rows else sym("unit")) * self.wide
+        decode: list[Stmt] = [*decode_lets(self.rows, floordiv(sym("unit"), across))] if self.rows else []
+        done: set[str] = set()
+        decode += [
+            Let("first", FromIndex("i64", first)),
+            *lets_for(self.flat, frozenset(r.name for r in self.rows), done),
+        ]
+        inner = (*decode, *self._unit(extent, done))
+        body: Body = (
+            Let("unit", FromIndex("i64", sym("group") * lanes + sym("t"))),
+            If(compare("lt", sym("unit"), units), inner),
+        )
+        grid = ceildiv(units, lanes)
+        loop = (For("group", grid, self.chip.lanes(waves, body), "parallel", self.chip.group.name),)
+        work = product(i.extent for i in self.flat.block.iters)
+        return finish_kernel(self.kernel, self.namer, self.machine, loop, grid, work)
+
+    def _unit(self, extent: Index, done: set[str]) -> Body:
+        """The elements of one unit: all at once, or those that exist."""
+        whole = self._elements(self.wide, done, lambda body: For("v", self.wide, body, "vector"))
+        if self.wide == 1 or simplify(mod(extent, self.wide), self.ranges) == 0:
+            return whole
+        rest = For("e", extent - sym("first"), self._elements(1, done, None, sym("e")))
+        return (If(compare("le", sym("first") + self.wide, extent), whole, (rest,)),)
+
+    def _elements(
+        self, wide: int, done: set[str], loop: Callable[[Body], Stmt] | None, offset: Index | None = None
+    ) -> Body:
+        """`wide` neighbours in a loop over v, or the one at `offset`."""
+        cell: Index = sym("v") if offset is None else 0
+        place = (
+            {}
+            if self.vector is None
+            else {self.vector.name: sym("first") + (cell if offset is None else offset)}
+        )
+        flat = at(self.flat, place)
+        lets = tuple(lets_for(flat, frozenset(i.name for i in self.flat.block.iters), set(done)))
+
+        def each(*body: Stmt) -> Body:
+            return body if loop is None else (loop(body),)
+
+        if flat.block.combiner is None:
+            return each(*lets, Store(self.namer.outputs[0], (flat.offset,), flat.value, flat.where))
+        return self._reduced(flat, lets, wide, cell, each)
+
+    def _reduced(
+        self, flat: FlatBlock, lets: Body, wide: int, cell: Index, each: Callable[..., Body]
+    ) -> Body:
+        """The same with a reduction in front: accumulators in registers, a serial loop over what is reduced."""
+        combiner, dtype = flat.block.combiner or "sum", flat.block.accumulator or flat.value.dtype
+        old = Load(dtype, "acc", (cell,))
+        step: Body = each(*lets, Store("acc", (cell,), Binary(dtype, COMBINE[combiner], old, flat.value)))
+        for it in reversed(self._reduce()):
+            step = (For(it.name, it.extent, step),)
+        total: Value = old
+        if flat.finish is not None:
+            total = Rewriter(value=lambda x: old if isinstance(x, Ref) and x.name == "acc" else None)(
+                flat.finish
+            )
+        return (
+            Alloc(Buffer("acc", dtype, (wide,), self.chip.registers.name)),
+            *each(Store("acc", (cell,), Const(dtype, neutral(combiner, dtype)))),
+            *step,
+            *each(Store(self.namer.outputs[0], (flat.offset,), total, flat.where)),
+        )
+
+    def _reduce(self) -> tuple[Iter, ...]:
+        return self.flat.block.reduce

@@ -1,0 +1,1 @@
+"""The LoopIR machine for kernels with lanes inside a workgroup: masks, barriers, scratchpads, races."""
