@@ -5,6 +5,7 @@ from __future__ import annotations
 from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.lower.library import context_of, lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
+from hwsdk.codegen.lower.simt.contraction import Contractions
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.map import lower_elements
 from hwsdk.codegen.lower.simt.ordering import lower_ordering
@@ -22,6 +23,7 @@ class SimtLowering:
         self.target, self.graph, self.ranges = target, graph, ranges
         self.chip = SimtChip.of(target)
         self.machine = Machine.of(target)
+        self.contractions = Contractions(self.chip, self.machine, ranges)
         self.extra: list[Tensor] = []
 
     def lower(self, kernel: Kernel) -> list[Lowered]:
@@ -31,6 +33,8 @@ class SimtLowering:
                 return lower_row(kernel, self.chip, self.machine, self.ranges)
             case "attention":
                 return [x for part in kernel.parts for x in self.lower(part)]
+            case "contraction":
+                return self.contractions.lower(kernel)
             case "library":
                 return self._library(kernel)
         return lower_elements(kernel, self.chip, self.machine, self.ranges)

@@ -1,0 +1,123 @@
+"""Which way a contraction takes on lanes: matrix intrinsics in planned blocks, else one lane per few elements.
+
+Design choice: the planner's versions are kernels behind its own selector, as on every other machine; a version whose
+intrinsic cannot be fed here is left out, and when none is left the elements are computed one by one.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from hwsdk.codegen.blocks import Kernel
+from hwsdk.codegen.loop_ir import Alloc, Index, walk
+from hwsdk.codegen.lower.contraction import ContractionLowering
+from hwsdk.codegen.lower.extents import planner_extent
+from hwsdk.codegen.lower.lowered import Lowered, Machine, with_fallback
+from hwsdk.codegen.lower.simt.facts import SimtChip
+from hwsdk.codegen.lower.simt.fragments import matrix_uses
+from hwsdk.codegen.lower.simt.map import lower_elements
+from hwsdk.codegen.lower.simt.tensor import BlockTile, TensorContraction
+from hwsdk.codegen.planner import Contraction, family, plan
+from hwsdk.codegen.planner.selector import select
+from hwsdk.codegen.schedule import ContractionSchedule
+from hwsdk.dtypes import DTYPES
+from hwsdk.errors import PlanError
+from hwsdk.graph.dims import Dim, Ranges, eq, maximum, product, substitute
+
+VERSIONS = 3
+
+
+class Contractions:
+    """Lowers the contractions of one model; equal problems are planned once."""
+
+    def __init__(self, chip: SimtChip, machine: Machine, ranges: Ranges) -> None:
+        self.chip, self.machine, self.ranges = chip, machine, ranges
+        self.plans: dict[Contraction, tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]] = {}
+
+    def lower(self, kernel: Kernel) -> list[Lowered]:
+        """One kernel or several versions of it."""
+        made = self._tensor(kernel) if ContractionLowering.accepts(kernel, self.ranges) else []
+        return made or lower_elements(kernel, self.chip, self.machine, self.ranges)
+
+    def _tensor(self, kernel: Kernel) -> list[Lowered]:
+        source = ContractionLowering(kernel, self.machine, self.ranges, self.chip.group.name, frozenset())
+        a, b = source.parts.a.dtype, source.parts.b.dtype
+        uses = {
+            u.intrinsic.name: u
+            for u in matrix_uses(self.chip.target)
+            if (u.a.dtype, u.b.dtype) == (a, b) and _holds(u.acc.dtype, source.dtype)
+        }
+        if not uses:
+            return []
+        schedules, costs = self._planned(source)
+        made: list[tuple[Lowered, Dim]] = []
+        for number, (schedule, cost) in enumerate(zip(schedules, costs, strict=True)):
+            use, tile = uses.get(schedule.intrinsic), _tile(schedule)
+            if use is None or tile is None:
+                continue
+            name = kernel.name if len(schedules) == 1 else f"{kernel.name}_v{number}"
+            lowered = TensorContraction(kernel, self.chip, self.machine, self.ranges, use, tile).lower(
+                name, schedule
+            )
+            if self._fits(lowered):
+                made.append((lowered, cost))
+        if not made:
+            return []
+        choice: Index = select([cost for _, cost in made]) if len(made) > 1 else 0
+        m, n, k = (maximum(1, e) for e in source.extents)
+        outers = maximum(1, product(i.extent for i in source.outer))
+        choice = substitute(choice, {"m": m, "n": n, "k": k, "batch": outers})
+        main = made[-1][0]
+        for number in range(len(made) - 2, -1, -1):
+            main = with_fallback(made[number][0], eq(choice, number), main)
+        return [main]
+
+    def _planned(
+        self, source: ContractionLowering
+    ) -> tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]:
+        m, n, k = (planner_extent(e, self.ranges) for e in source.extents)
+        batch = planner_extent(product(i.extent for i in source.outer), self.ranges)
+        problem = Contraction(
+            m, n, k, batch=batch, a=source.parts.a.dtype, b=source.parts.b.dtype, acc=source.dtype,
+            out=source.kernel.outputs[0].dtype,
+        )  # fmt: skip
+        if problem not in self.plans:
+            self.plans[problem] = self._plan(problem)
+        return self.plans[problem]
+
+    def _plan(self, problem: Contraction) -> tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]:
+        try:
+            if not problem.dynamic:
+                return (plan(self.chip.target, problem),), (0,)
+            found = family(self.chip.target, problem, most=VERSIONS)
+        except PlanError:
+            return (), ()
+        return tuple(v.schedule for v in found.versions), tuple(v.cost for v in found.versions)
+
+    def _fits(self, made: Lowered) -> bool:
+        """Do the staged blocks fit the scratchpad of a workgroup?"""
+        scratch = self.chip.scratch
+        if scratch is None:
+            return False
+        used = 0
+        for stmt in walk(made.loop.body):
+            if isinstance(stmt, Alloc) and stmt.buffer.place == scratch.name:
+                used += (
+                    prod(int(e) for e in stmt.buffer.shape if isinstance(e, int))
+                    * DTYPES[stmt.buffer.dtype].size_bytes
+                )
+        return used <= (scratch.usable_bytes or 0)
+
+
+def _holds(have: str, want: str) -> bool:
+    """May sums be kept in `have` where the model asks for `want`?"""
+    return have == want or (
+        DTYPES[have].kind == DTYPES[want].kind == "f" and DTYPES[have].bits >= DTYPES[want].bits
+    )
+
+
+def _tile(schedule: ContractionSchedule) -> BlockTile | None:
+    """The schedule as a block; None where its parts do not divide evenly."""
+    (bm, bn, bk), (wm, wn), (um, un, uk) = schedule.tiles, schedule.register_tile, schedule.unit_shape
+    whole = not (wm % um or wn % un or bm % wm or bn % wn)
+    return BlockTile(bm, bn, max(uk, bk // uk * uk), wm, wn) if whole else None

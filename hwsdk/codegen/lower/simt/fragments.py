@@ -1,0 +1,178 @@
+"""Operands of a matrix intrinsic in the registers of a lockstep group: which lane holds which coordinate.
+
+A layout says where a coordinate lies; code for one lane needs the inverse, as expressions over the lane's number.
+Design choice: the inverse is read off a table of all places.  In every layout that hardware has, each bit of the lane's
+number and of the item adds a constant to each coordinate, so the expressions are sums of bit fields; a layout that is not
+like that is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from hwsdk.codegen.loop_ir import Index
+from hwsdk.codegen.planner.roles import Roles, contraction_roles
+from hwsdk.dtypes import DTYPES
+from hwsdk.graph.dims import floordiv, mod, sym
+from hwsdk.intrinsics import compiled
+from hwsdk.target_desc.model import Intrinsic, Target
+
+LANE = "lane"  # the loop variable over lanes of a lockstep group
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """coords: names of the coordinates; base[item][c]: coordinate c of the item in lane 0; fields[c]: (shift, bits,
+    weight) of the lane's number that are added."""
+
+    operand: str
+    dtype: str
+    coords: tuple[str, ...]
+    base: tuple[tuple[int, ...], ...]
+    fields: tuple[tuple[tuple[int, int, int], ...], ...]
+
+    @property
+    def items(self) -> int:
+        """Elements of one lane."""
+        return len(self.base)
+
+    def at(self, item: int, coord: str) -> Index:
+        """The coordinate of an item, over the lane's number."""
+        c = self.coords.index(coord)
+        total: Index = self.base[item][c]
+        for shift, bits, weight in self.fields[c]:
+            part = floordiv(sym(LANE), 1 << shift) if shift else sym(LANE)
+            total = total + mod(part, 1 << bits) * weight
+        return total
+
+    def runs(self, coord: str) -> tuple[tuple[int, int], ...]:
+        """(first item, length) of neighbours along a coordinate with all others equal, aligned to their length."""
+        c = self.coords.index(coord)
+        length = self.items
+        while length > 1 and not all(self._run(first, length, c) for first in range(0, self.items, length)):
+            length //= 2
+        return tuple((first, length) for first in range(0, self.items, max(1, length)))
+
+    def _run(self, first: int, length: int, c: int) -> bool:
+        if first + length > self.items:
+            return False
+        for a, b in pairwise(self.base[first : first + length]):
+            if tuple(y - x for x, y in zip(a, b)) != tuple(int(i == c) for i in range(len(a))):
+                return False
+        return True
+
+
+def fragment(target: Target, intrinsic: str, operand: str) -> Fragment | None:
+    """The fragment of an operand; None where its layout is no sum of bit fields, or leaves holes."""
+    x = compiled(target)[intrinsic]
+    places = x.sample(operand)
+    coords = x.coords(operand)
+    lanes, items = x.lanes, places.items
+    table = np.full((lanes, items, len(coords)), -1, np.int64)
+    for index in np.ndindex(places.lane.shape):
+        table[places.lane[index], places.item[index]] = index
+    if (table < 0).any() or lanes & (lanes - 1):
+        return None
+    weights = [
+        [int(table[1 << bit, 0, c] - table[0, 0, c]) for bit in range(lanes.bit_length() - 1)]
+        for c in range(len(coords))
+    ]
+    number = np.arange(lanes)
+    for c, row in enumerate(weights):
+        moved = sum(((number >> bit) & 1) * w for bit, w in enumerate(row))
+        if (table[:, :, c] != table[0, :, c] + np.asarray(moved)[:, None]).any():
+            return None
+    base = tuple(tuple(int(v) for v in table[0, item]) for item in range(items))
+    fields = tuple(_fields(row) for row in weights)
+    return Fragment(operand, x.operands[operand].dtype, coords, base, fields)
+
+
+def _fields(weights: list[int]) -> tuple[tuple[int, int, int], ...]:
+    """Bits of the lane's number that count up together."""
+    out: list[tuple[int, int, int]] = []
+    bit = 0
+    while bit < len(weights):
+        if not weights[bit]:
+            bit += 1
+            continue
+        end = bit + 1
+        while end < len(weights) and weights[end] == 2 * weights[end - 1]:
+            end += 1
+        out.append((bit, end - bit, weights[bit]))
+        bit = end
+    return tuple(out)
+
+
+@dataclass(frozen=True)
+class MatrixUse:
+    """A matrix intrinsic of a lockstep group: d = c + a*b on fragments."""
+
+    intrinsic: Intrinsic
+    roles: Roles
+    a: Fragment
+    b: Fragment
+    acc: Fragment
+    addend: str  # operand that holds c; the same as acc.operand where it is updated in place
+
+    @property
+    def row(self) -> str:
+        """Name of the coordinate along rows."""
+        return next(c for c in self.acc.coords if c in self.a.coords)
+
+    @property
+    def column(self) -> str:
+        return next(c for c in self.acc.coords if c in self.b.coords)
+
+    @property
+    def depth(self) -> str:
+        return next(c for c in self.a.coords if c in self.b.coords)
+
+
+class _Key:
+    """A target as a cache key, by identity."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def __hash__(self) -> int:
+        return id(self.target)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.target is self.target
+
+
+def matrix_uses(target: Target) -> tuple[MatrixUse, ...]:
+    """All matrix intrinsics of lockstep groups whose operands lie in registers."""
+    return _matrix_uses(_Key(target))
+
+
+@lru_cache(maxsize=16)
+def _matrix_uses(key: _Key) -> tuple[MatrixUse, ...]:
+    target = key.target
+    out = []
+    registers = {m.name for m in target.memories if m.kind == "registers"}
+    for x in target.intrinsics.values():
+        roles = contraction_roles(target, x)
+        if roles is None or roles.broadcast_a or compiled(target)[x.name].lanes == 1:
+            continue
+        if any(o.place not in registers for o in x.operands.values()) or roles.k < 2:
+            continue
+        parts = [fragment(target, x.name, o) for o in (roles.a, roles.b, roles.acc)]
+        rest = [o for o in x.operands if o not in (roles.a, roles.b, roles.acc)]
+        if any(p is None for p in parts) or len(rest) > 1:
+            continue
+        a, b, acc = parts
+        assert a is not None
+        assert b is not None
+        assert acc is not None
+        out.append(MatrixUse(x, roles, a, b, acc, rest[0] if rest else roles.acc))
+    return tuple(out)
+
+
+def bytes_of(part: Fragment) -> int:
+    """Of one lane's items."""
+    return part.items * DTYPES[part.dtype].size_bytes
