@@ -99,13 +99,9 @@ class Contractions:
         scratch = self.chip.scratch
         if scratch is None:
             return False
-        used = 0
-        for stmt in walk(made.loop.body):
-            if isinstance(stmt, Alloc) and stmt.buffer.place == scratch.name:
-                used += (
-                    prod(int(e) for e in stmt.buffer.shape if isinstance(e, int))
-                    * DTYPES[stmt.buffer.dtype].size_bytes
-                )
+        allocs = [s.buffer for s in walk(made.loop.body) if isinstance(s, Alloc)]
+        staged = [x for x in allocs if x.place == scratch.name]
+        used = sum(prod(int(str(e)) for e in x.shape) * DTYPES[x.dtype].size_bytes for x in staged)
         return used <= (scratch.usable_bytes or 0)
 
 

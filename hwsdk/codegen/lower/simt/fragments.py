@@ -2,8 +2,7 @@
 
 A layout says where a coordinate lies; code for one lane needs the inverse, as expressions over the lane's number.
 Design choice: the inverse is read off a table of all places.  In every layout that hardware has, each bit of the lane's
-number and of the item adds a constant to each coordinate, so the expressions are sums of bit fields; a layout that is not
-like that is refused.
+number adds a constant to each coordinate, so the expressions are sums of bit fields; any other layout is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Contractions on matrix intrinsics of lockstep groups: blocks of A and B staged in the scratchpad, fragments in registers.
+"""Contractions on matrix intrinsics of lockstep groups: blocks of A and B in the scratchpad, fragments in registers.
 
     workgroup    a block of bm x bn of the result, over k in steps of bk
     scratchpad   A as [bm][bk], B as [bn][bk]: k is contiguous in both, rows are padded so that lanes meet no bank twice
