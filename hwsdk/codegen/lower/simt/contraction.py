@@ -16,13 +16,14 @@ from hwsdk.codegen.lower.lowered import Lowered, Machine, with_fallback
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import matrix_uses
 from hwsdk.codegen.lower.simt.map import lower_elements
+from hwsdk.codegen.lower.simt.plain import plain_tiles
 from hwsdk.codegen.lower.simt.tensor import BlockTile, TensorContraction
 from hwsdk.codegen.planner import Contraction, family, plan
 from hwsdk.codegen.planner.selector import select
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import PlanError
-from hwsdk.graph.dims import Dim, Ranges, eq, maximum, product, substitute
+from hwsdk.graph.dims import Dim, Ranges, eq, le, maximum, product, substitute
 
 VERSIONS = 3
 
@@ -36,16 +37,45 @@ class Contractions:
 
     def lower(self, kernel: Kernel) -> list[Lowered]:
         """One kernel or several versions of it."""
-        made = self._tensor(kernel) if ContractionLowering.accepts(kernel, self.ranges) else []
-        return made or lower_elements(kernel, self.chip, self.machine, self.ranges)
+        if ContractionLowering.accepts(kernel, self.ranges) and self.chip.scratch is not None:
+            made = self._tensor(kernel) or self._plain(kernel)
+            if made:
+                return made
+        return lower_elements(kernel, self.chip, self.machine, self.ranges)
+
+    def _plain(self, kernel: Kernel) -> list[Lowered]:
+        """Blocks of plain arithmetic, by the number of rows."""
+        source = self._source(kernel)
+        choices = plain_tiles(self.chip, self._problem(source), source.dtype)
+        rows = source.extents[0]
+        main: Lowered | None = None
+        for number, choice in reversed(list(enumerate(choices))):
+            name = kernel.name if len(choices) == 1 else f"{kernel.name}_v{number}"
+            block = TensorContraction(kernel, self.chip, self.machine, self.ranges, choice.use, choice.tile)
+            made = block.lower(name)
+            if not self._fits(made):
+                continue
+            main = made if main is None else with_fallback(made, le(rows, choice.most or 1), main)
+        return [] if main is None else [main]
+
+    def _source(self, kernel: Kernel) -> ContractionLowering:
+        return ContractionLowering(kernel, self.machine, self.ranges, self.chip.group.name, frozenset())
+
+    def _problem(self, source: ContractionLowering) -> Contraction:
+        m, n, k = (planner_extent(e, self.ranges) for e in source.extents)
+        batch = planner_extent(product(i.extent for i in source.outer), self.ranges)
+        a, b, out = source.parts.a.dtype, source.parts.b.dtype, source.kernel.outputs[0].dtype
+        return Contraction(m, n, k, batch=batch, a=a, b=b, acc=source.dtype, out=out)
 
     def _tensor(self, kernel: Kernel) -> list[Lowered]:
-        source = ContractionLowering(kernel, self.machine, self.ranges, self.chip.group.name, frozenset())
+        source = self._source(kernel)
         a, b = source.parts.a.dtype, source.parts.b.dtype
         uses = {
             u.intrinsic.name: u
             for u in matrix_uses(self.chip.target)
-            if (u.a.dtype, u.b.dtype) == (a, b) and _holds(u.acc.dtype, source.dtype)
+            if u.intrinsic is not None
+            and (u.a.dtype, u.b.dtype) == (a, b)
+            and _holds(u.acc.dtype, source.dtype)
         }
         if not uses:
             return []
@@ -75,12 +105,7 @@ class Contractions:
     def _planned(
         self, source: ContractionLowering
     ) -> tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]:
-        m, n, k = (planner_extent(e, self.ranges) for e in source.extents)
-        batch = planner_extent(product(i.extent for i in source.outer), self.ranges)
-        problem = Contraction(
-            m, n, k, batch=batch, a=source.parts.a.dtype, b=source.parts.b.dtype, acc=source.dtype,
-            out=source.kernel.outputs[0].dtype,
-        )  # fmt: skip
+        problem = self._problem(source)
         if problem not in self.plans:
             self.plans[problem] = self._plan(problem)
         return self.plans[problem]

@@ -108,9 +108,9 @@ def _fields(weights: list[int]) -> tuple[tuple[int, int, int], ...]:
 
 @dataclass(frozen=True)
 class MatrixUse:
-    """A matrix intrinsic of a lockstep group: d = c + a*b on fragments."""
+    """A product of fragments by a lockstep group: a matrix intrinsic, or plain arithmetic of each lane (None)."""
 
-    intrinsic: Intrinsic
+    intrinsic: Intrinsic | None
     roles: Roles
     a: Fragment
     b: Fragment
@@ -129,6 +129,19 @@ class MatrixUse:
     @property
     def depth(self) -> str:
         return next(c for c in self.a.coords if c in self.b.coords)
+
+
+def plain_use(width: int, across: int, rows: int, columns: int, dtype: str) -> MatrixUse:
+    """Lanes in a grid, `across` of them side by side, each with rows x columns elements of the result."""
+    bits, shift = width.bit_length() - 1, across.bit_length() - 1
+    down = ((shift, bits - shift, rows),) if bits > shift else ()
+    side = ((0, shift, columns),) if shift else ()
+    a = Fragment("a", dtype, ("m", "k"), tuple((i, 0) for i in range(rows)), (down, ()))
+    b = Fragment("b", dtype, ("k", "n"), tuple((0, j) for j in range(columns)), ((), side))
+    cells = tuple((i, j) for i in range(rows) for j in range(columns))
+    acc = Fragment("acc", dtype, ("m", "n"), cells, (down, side))
+    roles = Roles("a", "b", "acc", width // across * rows, across * columns, 1, False)
+    return MatrixUse(None, roles, a, b, acc, "acc")
 
 
 class _Key:

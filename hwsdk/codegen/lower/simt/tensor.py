@@ -1,7 +1,8 @@
 """Contractions on matrix intrinsics of lockstep groups: blocks of A and B in the scratchpad, fragments in registers.
 
     workgroup    a block of bm x bn of the result, over k in steps of bk
-    scratchpad   A as [bm][bk], B as [bn][bk]: k is contiguous in both, rows are padded so that lanes meet no bank twice
+    scratchpad   A as [bm][bk], B as [bn][bk] for matrix intrinsics, which take neighbours along k; A as [bk][bm], B as
+                 [bk][bn] for plain arithmetic, which takes neighbours along rows; padded against bank conflicts
     group        a part of wm x wn, in fragments; the epilogue runs on the accumulators where they lie
 
 Design choice: what is outside the problem is staged as zeros, so the inner loops have no guards; only the epilogue asks
@@ -16,6 +17,7 @@ from hwsdk.codegen.blocks import Iter, Kernel
 from hwsdk.codegen.iters import decode, decode_lets
 from hwsdk.codegen.loop_ir import (
     Alloc,
+    Binary,
     Body,
     Buffer,
     Cast,
@@ -33,6 +35,7 @@ from hwsdk.codegen.loop_ir import (
     Stmt,
     Store,
     Sync,
+    Ternary,
     Value,
     View,
 )
@@ -139,16 +142,22 @@ class TensorContraction:
             return self.parts.a, self.use.a, rows, sym("row0"), self.tile.bm
         return self.parts.b, self.use.b, self.parts.n[-1], sym("column0"), self.tile.bn
 
-    def _pitch(self, part: Fragment) -> int:
-        """Elements from row to row of a staged block: one access more than bk, against bank conflicts."""
-        return self.tile.bk + max(1, self.chip.access_bytes // DTYPES[part.dtype].size_bytes)
+    @property
+    def plain(self) -> bool:
+        """No intrinsic: every lane multiplies for itself."""
+        return self.use.intrinsic is None
+
+    def _at(self, row: Index, depth: Index) -> tuple[Index, Index]:
+        """Where an element is in its staged block."""
+        return (depth, row) if self.plain else (row, depth)
 
     def _shared(self, side: str) -> Buffer:
+        """A staged block; its lines are one access longer than needed, against bank conflicts."""
         _, part, _, _, rows = self._side(side)
         assert self.chip.scratch is not None
-        return Buffer(
-            f"s{side}", part.dtype, (rows, self._pitch(part)), self.chip.scratch.name, align_bytes=16
-        )
+        pad = max(1, self.chip.access_bytes // DTYPES[part.dtype].size_bytes)
+        shape = (self.tile.bk, rows + pad) if self.plain else (rows, self.tile.bk + pad)
+        return Buffer(f"s{side}", part.dtype, shape, self.chip.scratch.name, align_bytes=16)
 
     def _stage(self, side: str) -> list[Stmt]:
         """Every lane brings its share of accesses of one block."""
@@ -189,9 +198,8 @@ class TensorContraction:
         v = sym("v")
         here_row, here_k = (row + v, depth) if along_rows else (row, depth + v)
         last_row, last_k = (row + wide, depth + 1) if along_rows else (row + 1, depth + wide)
-        cell = (
-            (sym(f"r{side}") + v, sym(f"d{side}")) if along_rows else (sym(f"r{side}"), sym(f"d{side}") + v)
-        )
+        r, d = sym(f"r{side}"), sym(f"d{side}")
+        cell = self._at(r + v, d) if along_rows else self._at(r, d + v)
         value = self._value(load, part, rows, here_row, here_k, None)
         whole = For("v", wide, (Store(f"s{side}", cell, value),), "vector")
         inside = _both(self._below(last_row - 1, extent_r), self._below(last_k - 1, extent_k))
@@ -233,6 +241,15 @@ class TensorContraction:
             *self._fragments("a", use.a, use.row, sym("row_part"), mi, use.roles.m, step),
             *self._fragments("b", use.b, use.column, sym("column_part"), ni, use.roles.n, step),
         ]
+        body: Body = (Alloc(fa), Alloc(fb), *loads, *self._pairs(mi, ni))
+        kind = "serial" if self.plain else "unroll"
+        return [For("kk", self.tile.bk // use.roles.k, body, kind)]
+
+    def _pairs(self, mi: int, ni: int) -> list[Stmt]:
+        """Every fragment of A with every one of B."""
+        use = self.use
+        if use.intrinsic is None:
+            return self._plain_pairs(mi, ni)
         pairs: list[Stmt] = []
         for i in range(mi):
             for j in range(ni):
@@ -245,18 +262,42 @@ class TensorContraction:
                 }
                 named = tuple((n, operands[n]) for n in use.intrinsic.operands)
                 pairs.append(Intrin(use.intrinsic.name, named))
-        body: Body = (Alloc(fa), Alloc(fb), *loads, *pairs)
-        return [For("kk", self.tile.bk // use.roles.k, body, "unroll")]
+        return pairs
+
+    def _plain_pairs(self, mi: int, ni: int) -> list[Stmt]:
+        """acc[i, j] += a[i] * b[j] for the elements of this lane."""
+        use, dtype = self.use, self.use.acc.dtype
+        rows, columns = use.a.items, use.b.items
+        at = (sym("i") * ni + sym("j")) * use.acc.items + sym("p") * columns + sym("v")
+        a: Value = Load(use.a.dtype, "fa", (sym("i") * rows + sym("p"),))
+        b: Value = Load(use.b.dtype, "fb", (sym("j") * columns + sym("v"),))
+        old = Load(dtype, "acc", (at,))
+        fused = DTYPES[dtype].kind == "f" and self.chip.target.numerics.contraction == "fma"
+        new: Value = (
+            Ternary(dtype, "fma", a, b, old)
+            if fused
+            else Binary(dtype, "add", old, Binary(dtype, "mul", a, b))
+        )
+        body: Body = (For("v", columns, (Store("acc", (at,), new),), "unroll"),)
+        for name, count in (("p", rows), ("j", ni), ("i", mi)):
+            body = (For(name, count, body, "unroll"),)
+        return list(body)
 
     def _fragments(
         self, side: str, part: Fragment, coord: str, start: Index, count: int, size: int, step: Index
     ) -> list[Stmt]:
         out: list[Stmt] = []
+        along = coord if self.plain else self.use.depth
+        v = sym("v")
         for i in range(count):
-            for first, length in part.runs(self.use.depth):
+            for first, length in part.runs(along):
                 row = start + i * size + part.at(first, coord)
                 depth = step + part.at(first, self.use.depth)
-                cell = Load(part.dtype, f"s{side}", (row, depth + sym("v")))
+                cell = Load(
+                    part.dtype,
+                    f"s{side}",
+                    self._at(row + v, depth) if self.plain else self._at(row, depth + v),
+                )
                 store = Store(f"f{side}", (i * part.items + first + sym("v"),), cell)
                 out.append(For("v", length, (store,), "vector"))
         return out
