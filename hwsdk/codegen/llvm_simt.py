@@ -77,7 +77,7 @@ def emit_simt_kernel(kernel: LoopKernel, target: Target) -> str:
         emitter.memory_place(buffer, generic, memory.align_bytes or dtype(buffer.dtype).size_bytes)
     head = ""
     if layout.total != 0:
-        name = symbol(f"{kernel.name}.scratch")
+        name = symbol(f"{kernel.name}_scratch")
         scratch = next(m for m in target.memories if m.kind == "scratchpad")
         head = f"{name} = {_declared(kernel, target, settings, layout.total)}\n\n"
         emitter.scratch = _generic(function, name, scratch)

@@ -238,7 +238,9 @@ def test_explain_says_why_kernels_stay_apart(hwsdk: Invoke, tmp_path: Path) -> N
     m.output("y", hb.softmax(x @ m.input("w", "f32", (6, 8)), axis=-1))
     (tmp_path / "m.graph").write_text(print_graph(m.graph()))
     why = "it also needs broadcast_in_dim, which another kernel computes from this one"
-    assert f"  apart from k1_row (sub reads dot_general): {why}\n" in hwsdk("explain", tmp_path / "m.graph").out
+    assert (
+        f"  apart from k1_row (sub reads dot_general): {why}\n" in hwsdk("explain", tmp_path / "m.graph").out
+    )
     first = json.loads(hwsdk("explain", tmp_path / "m.graph", "--json").out)["kernels"][-2]
     edge = {"value": "dot_general", "reader": "sub", "kernel": "k1_row", "reason": why}
     assert edge in first["unfused"]

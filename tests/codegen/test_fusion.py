@@ -204,7 +204,12 @@ def test_every_value_between_kernels_has_a_reason() -> None:
         cut, kernels = build_kernels(graph)
         anchors = {node: region.anchor for region in cut.regions for node in region.nodes}
         made = {t.name: k for k in kernels for t in k.outputs}
-        shown = {(made[t.name].name, k.name) for k in kernels for t in k.inputs if t.name in made and made[t.name] != k}
+        shown = {
+            (made[t.name].name, k.name)
+            for k in kernels
+            for t in k.inputs
+            if t.name in made and made[t.name] != k
+        }
         names = {region.anchor: k.name for region, k in zip(cut.regions, kernels)}
         found = {(names[anchors[e.producer]], names[e.consumer]) for e in cut.edges}
         assert shown <= found, seed

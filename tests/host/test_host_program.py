@@ -59,7 +59,9 @@ def programs(draw: st.DrawFn) -> HostProgram:
         ),
         checks=tuple(draw(st.lists(checks, max_size=3))),
         buffers=tuple(draw(st.lists(buffers, max_size=4))),
-        launches=tuple(draw(st.lists(st.builds(Launch, names, versions, args, shapes, dims, args), max_size=3))),
+        launches=tuple(
+            draw(st.lists(st.builds(Launch, names, versions, args, shapes, dims, args), max_size=3))
+        ),
         arena_bytes=draw(dims),
         workspace_bytes=draw(dims),
         notes=tuple(draw(st.lists(reason, max_size=2))),

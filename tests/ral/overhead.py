@@ -42,7 +42,12 @@ def model(launches: int, constants: dict[str, np.ndarray] | None = None) -> Bund
         buffers=tuple(buffers),
         launches=tuple(
             Launch(
-                f"k{i}", (Version("nothing", b * s + i),), ("y", "t", "ids"), (b, s, b * s * (i + 1)), 1, ("y", "t")
+                f"k{i}",
+                (Version("nothing", b * s + i),),
+                ("y", "t", "ids"),
+                (b, s, b * s * (i + 1)),
+                1,
+                ("y", "t"),
             )
             for i in range(launches)
         ),

@@ -149,7 +149,9 @@ def test_a_program_that_reads_what_nothing_filled(tmp_path: Path) -> None:
     """Digests right, launches in another order: refused before anything runs."""
     good = tiny.program()
     artifact.save(portable(program=replace(good, launches=good.launches[::-1])), tmp_path / "x.hwx")
-    with pytest.raises(ArtifactError, match=r"x\.hwx: host program: launch of row_sum: it reads t, which nothing"):
+    with pytest.raises(
+        ArtifactError, match=r"x\.hwx: host program: launch of row_sum: it reads t, which nothing"
+    ):
         load(tmp_path / "x.hwx", port=ArrayPort())
 
 

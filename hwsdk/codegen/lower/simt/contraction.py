@@ -83,7 +83,7 @@ class Contractions:
         made: list[tuple[Lowered, Dim]] = []
         for number, (schedule, cost) in enumerate(zip(schedules, costs, strict=True)):
             use, tile = uses.get(schedule.intrinsic), _tile(schedule)
-            if use is None or tile is None:
+            if use is None or tile.waves > self.chip.waves(tile.waves):
                 continue
             name = kernel.name if len(schedules) == 1 else f"{kernel.name}_v{number}"
             lowered = TensorContraction(kernel, self.chip, self.machine, self.ranges, use, tile).lower(
@@ -137,8 +137,12 @@ def _holds(have: str, want: str) -> bool:
     )
 
 
-def _tile(schedule: ContractionSchedule) -> BlockTile | None:
-    """The schedule as a block; None where its parts do not divide evenly."""
+def _tile(schedule: ContractionSchedule) -> BlockTile:
+    """The schedule as a block of whole intrinsics; what the planner clipped to the problem is rounded up again."""
     (bm, bn, bk), (wm, wn), (um, un, uk) = schedule.tiles, schedule.register_tile, schedule.unit_shape
-    whole = not (wm % um or wn % un or bm % wm or bn % wn)
-    return BlockTile(bm, bn, max(uk, bk // uk * uk), wm, wn) if whole else None
+    wm, wn = _up(wm, um), _up(wn, un)
+    return BlockTile(_up(bm, wm), _up(bn, wn), _up(bk, uk), wm, wn)
+
+
+def _up(x: int, granule: int) -> int:
+    return -(-x // granule) * granule
