@@ -64,13 +64,8 @@ class Context:
 def lower_library(
     kernel: Kernel, graph: Graph, machine: Machine, ranges: Ranges, level: str
 ) -> list[Lowered]:
-<<<<<<< HEAD
-    node = graph.node(kernel.sources[0])
-    builder = _builders().get(node.op)
-=======
     context = context_of(kernel, graph, machine, level)
     builder = _builders().get(context.node.op)
->>>>>>> fa7cf36 (Machines of many lanes: lowering, LoopIR machine and LLVM text for codegen.model simt)
     if builder is None:
         raise UnsupportedError(f"node {context.node.name}: no code is generated for op {context.node.op!r}")
     return builder(context)
@@ -78,8 +73,7 @@ def lower_library(
 
 def context_of(kernel: Kernel, graph: Graph, machine: Machine, level: str) -> Context:
     """The node that a library kernel stands for, with its surroundings."""
-    node = next(n for n in graph.nodes if n.name == kernel.sources[0])
-    return Context(kernel, node, graph, machine, Namer(kernel), level)
+    return Context(kernel, graph.node(kernel.sources[0]), graph, machine, Namer(kernel), level)
 
 
 def _builders() -> dict[str, Callable[[Context], list[Lowered]]]:

@@ -17,22 +17,24 @@ from hwsdk.target_desc.model import Target
 
 
 class SimtLowering:
-    """`extra` collects the buffers between kernels that are no graph values."""
+    """Lowers the kernels of one model for one description."""
 
     def __init__(self, target: Target, graph: Graph, ranges: Ranges) -> None:
         self.target, self.graph, self.ranges = target, graph, ranges
         self.chip = SimtChip.of(target)
         self.machine = Machine.of(target)
         self.contractions = Contractions(self.chip, self.machine, ranges)
-        self.extra: list[Tensor] = []
 
-    def lower(self, kernel: Kernel) -> list[Lowered]:
-        """The launches of one kernel, in order."""
+    def lower(self, kernel: Kernel) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
+        """The launches of one kernel, in order; nothing lies between them that is no graph value."""
+        return tuple(self._loops(kernel)), ()
+
+    def _loops(self, kernel: Kernel) -> list[Lowered]:
         match kernel.kind:
             case "row":
                 return lower_row(kernel, self.chip, self.machine, self.ranges)
             case "attention":
-                return [x for part in kernel.parts for x in self.lower(part)]
+                return [x for part in kernel.parts for x in self._loops(part)]
             case "contraction":
                 return self.contractions.lower(kernel)
             case "library":
