@@ -169,12 +169,21 @@ def _operand(outer: Emitter, stmt: Intrin, name: str, o: View | Value | Any) -> 
         return _integer_operand(outer, stmt, name, o)
     place = s.place(o.buffer)
     if not place.width:
-        return outer.memory.address(place, s.offset(place, o.index))
+        return _pointer(s, stmt, name, outer.memory.address(place, s.offset(place, o.index)))
     at, items, kind = _register_elements(outer, stmt, name, o)
     text = outer.memory.read_elements(place, at, items if kind.startswith("<") else 0)
     element = cell_type(place.buffer.dtype)
     have = vector(element, items if kind.startswith("<") else 0)
     return text if have == kind or text == "poison" else s.f.op(f"bitcast {have} {text} to {kind}")
+
+
+def _pointer(s: State, stmt: Intrin, name: str, address: str) -> str:
+    """A generic address as the operand's memory has it."""
+    if not s.lane_branches:
+        return address
+    home = s.target.intrinsic(stmt.name).operands[name].place
+    space = s.target.memory(home).address_space
+    return s.f.op(f"addrspacecast ptr {address} to ptr addrspace({space})") if space else address
 
 
 def _integer_operand(outer: Emitter, stmt: Intrin, name: str, index: Any) -> str:

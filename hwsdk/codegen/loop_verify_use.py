@@ -76,11 +76,19 @@ def _view(
         yield f"operand {spec.name} is in {spec.place}: it needs a view of a buffer"
         return
     buffer = buffers[operand.buffer]
-    registers = any(m.name == buffer.place and m.kind == "registers" for m in target.memories)
-    if buffer.dtype != spec.dtype and not (
-        registers and DTYPES[buffer.dtype].bits == DTYPES[spec.dtype].bits
-    ):
+    if not _same_bits(spec, buffer, target):
         yield f"operand {spec.name} is {spec.dtype}, {buffer.name} holds {buffer.dtype}"
     kinds = {m.kind for m in target.memories if m.name in (buffer.place, spec.place)}
     if buffer.place != spec.place and not kinds <= ADDRESSABLE:
         yield f"operand {spec.name} is in {spec.place}, {buffer.name} in {buffer.place}"
+
+
+def _same_bits(spec: Operand, buffer: Buffer, target: Target) -> bool:
+    """May the operand view the buffer?  The same dtype; machines of lanes also take other dtypes of as many bits, and
+    bytes of anything in memory."""
+    if buffer.dtype == spec.dtype:
+        return True
+    if target.codegen.model != "simt":
+        return False
+    registers = any(m.name == buffer.place and m.kind == "registers" for m in target.memories)
+    return DTYPES[buffer.dtype].bits == DTYPES[spec.dtype].bits or (spec.dtype == "u8" and not registers)

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 class Flight:
     """One asynchronous use: what it will write, and what it reads until then."""
 
-    writes: list[tuple[Cells, Array, Array, Array]] = field(
-        default_factory=list
-    )  # cells, elements, lanes, values
-    reads: list[tuple[Cells, Array]] = field(default_factory=list)
+    writes: list[tuple[_Operand, Array]] = field(default_factory=list)
+    reads: list[_Operand] = field(default_factory=list)
 
 
 class Copies:
@@ -58,23 +56,45 @@ class Copies:
 
 
 def _land(batch: Batch, flight: Flight) -> None:
-    for cells, at in flight.reads:
-        arrive(cells, at, writes=False)
-    for cells, at, lane, values in flight.writes:
-        arrive(cells, at, writes=True)
+    for o in flight.reads:
+        arrive(o.cells, o.elements()[0], writes=False)
+    for o, values in flight.writes:
+        at, lane = o.elements()
+        arrive(o.cells, at, writes=True)
         if batch.check:
-            check_write(cells, at, lane, batch.clock)
-        cells.data[at] = values
-        cells.valid[at] = True
+            check_write(o.cells, at, lane, batch.clock)
+        o.write(values)
+        o.cells.valid[at] = True
 
 
 @dataclass
 class _Operand:
-    """Where the elements of an operand lie for every executing group: shape (groups, *coordinates)."""
+    """Where the elements of an operand lie for every executing group: shape (groups, *coordinates).
+
+    parts: bytes of an element that the operand takes one by one; 0 where it takes whole elements.
+    """
 
     cells: Cells
     at: Array
     lane: Array  # of the launch
+    parts: int = 0
+
+    def elements(self) -> tuple[Array, Array]:
+        """The elements touched, each once per lane, and those lanes."""
+        at, lane = self.at.reshape(-1), self.lane.reshape(-1)
+        if not self.parts:
+            return at, lane
+        whole = np.unique(np.stack([at // self.parts, lane]), axis=1)
+        return whole[0], whole[1]
+
+    def read(self) -> Array:
+        data = self.cells.data.view(np.uint8) if self.parts else self.cells.data
+        found: Array = data[self.at]
+        return found
+
+    def write(self, values: Array) -> None:
+        data = self.cells.data.view(np.uint8) if self.parts else self.cells.data
+        data[self.at.reshape(-1)] = values.reshape(-1).view(data.dtype)
 
 
 def run_use(batch: Batch, stmt: Intrin, names: Names, mask: Array) -> None:
@@ -128,22 +148,32 @@ def _locate(
     for i, stride in zip(view.index, cells.strides):
         start = start + names.index(i) * stride
     begin = np.broadcast_to(start, (batch.lanes, 1))[:, 0]
+    width, parts, size = numpy_dtype(x.operands[name].dtype).itemsize, 0, cells.size
+    if width != cells.itemsize:
+        if width != 1 or cells.kind == "private":
+            raise LaneFault(
+                f"{cells.name} holds {cells.data.dtype}, operand {name} of {x.name} another width"
+            )
+        parts = cells.itemsize
+        begin, size = begin * parts, cells.size * parts
     places = x.layout(name).grid(sizes, scalars)
     lane, item = np.asarray(places.lane), np.asarray(places.item)
     who = members[:, lane]  # (groups, *coordinates)
     inside = begin[who] + item
-    if inside.size and (inside.min() < 0 or inside.max() >= cells.size):
-        wrong = int(inside.max()) if inside.max() >= cells.size else int(inside.min())
-        raise LaneFault(f"out of bounds: operand {name} of {x.name} touches element {wrong} of {cells.name}")
+    if inside.size and (inside.min() < 0 or inside.max() >= size):
+        wrong = int(inside.max()) if inside.max() >= size else int(inside.min())
+        raise LaneFault(
+            f"out of bounds: operand {name} of {x.name} touches element {wrong // max(1, parts)} of {cells.name}"
+        )
     align = x.operands[name].align_bytes
-    if align and (begin[members] * cells.itemsize % align).any():
+    if align and (begin[members] * width % align).any():
         raise LaneFault(f"operand {name} of {x.name} is not aligned to {align} bytes")
     at = inside
     if cells.kind == "private":
-        at = inside + who * cells.size
+        at = inside + who * size
     elif cells.kind == "scratch":
-        at = inside + who // batch.clock.group_lanes * cells.size
-    return _Operand(cells, at, batch.lane[:, 0][who])
+        at = inside + who // batch.clock.group_lanes * size
+    return _Operand(cells, at, batch.lane[:, 0][who], parts)
 
 
 def _execute(
@@ -154,7 +184,7 @@ def _execute(
     counters.uses[x.name] = counters.uses.get(x.name, 0) + groups
     arrays = {n: _fetch(batch, operands[n], x.operands[n].dtype) for n in x.reads if n in operands}
     results = _semantics(x, arrays, scalars, sizes, groups)
-    written = {n: np.ascontiguousarray(results[n]).view(operands[n].cells.data.dtype) for n in x.writes}
+    written = {n: np.ascontiguousarray(results[n]) for n in x.writes}
     if counters.chip.cost(x.name).asynchronous:
         _depart(batch, [operands[n] for n in arrays], [(operands[n], v) for n, v in written.items()])
         return
@@ -163,19 +193,19 @@ def _execute(
 
 
 def _fetch(batch: Batch, o: _Operand, dtype: str) -> Array:
-    at, lane = o.at.reshape(-1), o.lane.reshape(-1)
+    at, lane = o.elements()
     if batch.check:
         check_read(o.cells, at, lane, batch.clock)
     batch.counters.access(o.cells, "read", at, lane, batch.clock)
-    return _as(o.cells.data[o.at], dtype)
+    return _as(o.read(), dtype)
 
 
 def _put(batch: Batch, o: _Operand, values: Array) -> None:
-    at, lane = o.at.reshape(-1), o.lane.reshape(-1)
+    at, lane = o.elements()
     if batch.check:
         check_write(o.cells, at, lane, batch.clock)
     batch.counters.access(o.cells, "written", at, lane, batch.clock)
-    o.cells.data[at] = values.reshape(-1)
+    o.write(values)
     o.cells.valid[at] = True
 
 
@@ -184,12 +214,12 @@ def _depart(batch: Batch, sources: list[_Operand], results: list[tuple[_Operand,
     flight = Flight()
     for o in sources:
         if o.cells.kind != "private":
-            flight.reads.append((o.cells, o.at.reshape(-1)))
-            depart(o.cells, o.at.reshape(-1), writes=False)
+            flight.reads.append(o)
+            depart(o.cells, o.elements()[0], writes=False)
     for o, values in results:
-        at, lane = o.at.reshape(-1), o.lane.reshape(-1)
+        at, lane = o.elements()
         batch.counters.access(o.cells, "written", at, lane, batch.clock)
-        flight.writes.append((o.cells, at, lane, values.reshape(-1)))
+        flight.writes.append((o, values))
         depart(o.cells, at, writes=True)
     batch.copies.start(batch, flight)
 

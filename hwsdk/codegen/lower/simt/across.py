@@ -35,7 +35,7 @@ from hwsdk.errors import PlanError
 from hwsdk.graph.dims import sym
 from hwsdk.target_desc.model import Intrinsic, Target
 
-_XOR = re.compile(r"(\w+)\[(\w+)\]=(\w+)\[\2\^(\w+)\]")
+_XOR = re.compile(r"(\w+)\[(\w+)\]=(\w+)\[\2\^(\w+)(?:%\d+)?\]")
 _PICK = re.compile(r"(\w+)\[(\w+)\]=(\w+)\[(\w+)\[\2\]%(\d+)\]")
 
 

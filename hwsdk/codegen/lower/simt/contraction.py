@@ -141,7 +141,7 @@ def _tile(schedule: ContractionSchedule) -> BlockTile:
     """The schedule as a block of whole intrinsics; what the planner clipped to the problem is rounded up again."""
     (bm, bn, bk), (wm, wn), (um, un, uk) = schedule.tiles, schedule.register_tile, schedule.unit_shape
     wm, wn = _up(wm, um), _up(wn, un)
-    return BlockTile(_up(bm, wm), _up(bn, wn), _up(bk, uk), wm, wn)
+    return BlockTile(_up(bm, wm), _up(bn, wn), _up(bk, uk), wm, wn, schedule.buffers)
 
 
 def _up(x: int, granule: int) -> int:

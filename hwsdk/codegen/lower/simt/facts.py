@@ -19,6 +19,17 @@ _COPY = re.compile(r"\w+\[(\w*)\]=\w+\[\1\]")
 
 
 @dataclass(frozen=True)
+class AsyncCopy:
+    """A copy of one lane from memory into the scratchpad, beside the stream of instructions, in commit groups."""
+
+    name: str
+    operands: tuple[str, str]  # destination, source
+    size: int  # bytes, and what both addresses must be a multiple of
+    commit: str
+    wait: str
+
+
+@dataclass(frozen=True)
 class SimtChip:
     """group: the level that shares a scratchpad; wave: lockstep groups of `width` lanes (None where a workgroup is
     one); access_bytes: the widest access of one lane."""
@@ -70,6 +81,11 @@ class SimtChip:
         """Elements of the widest of these dtypes in one access of a lane."""
         return max(1, self.access_bytes // max(DTYPES[d].size_bytes for d in dtypes))
 
+    @property
+    def copy(self) -> AsyncCopy | None:
+        """The widest asynchronous copy of one lane; None where data passes through registers."""
+        return _async_copy(self.target, self.main, self.scratch)
+
     def waves(self, wanted: int) -> int:
         """At most this many lockstep groups in a workgroup."""
         return 1 if self.wave is None else max(1, min(wanted, self.wave.max or wanted))
@@ -83,6 +99,25 @@ class SimtChip:
         if self.wave is None:
             return inner
         return (For("wave", waves, inner, "parallel", self.wave.name),)
+
+
+def _async_copy(target: Target, main: Memory, scratch: Memory | None) -> AsyncCopy | None:
+    found: list[AsyncCopy] = []
+    for x in target.intrinsics.values():
+        unit = target.unit(x.unit)
+        sizes = list(x.dims.values())
+        plain = _COPY.fullmatch("".join(x.semantics.split()))
+        if not (unit.commit and unit.wait and plain and scratch and x.scope == target.levels[-1].name):
+            continue
+        ends = list(x.operands.values())
+        places = {o.place: o for o in ends}
+        if set(places) != {main.name, scratch.name} or len(sizes) != 1 or not isinstance(sizes[0], int):
+            continue
+        size = sizes[0] * DTYPES[ends[0].dtype].size_bytes
+        if {o.dtype for o in ends} == {"u8"} and all((o.align_bytes or 1) <= size for o in ends):
+            pair = (places[scratch.name].name, places[main.name].name)
+            found.append(AsyncCopy(x.name, pair, size, unit.commit, unit.wait))
+    return max(found, key=lambda c: c.size, default=None)
 
 
 def _access_bytes(target: Target, registers: Memory) -> int:

@@ -5,6 +5,9 @@
                  [bk][bn] for plain arithmetic, which takes neighbours along rows; padded against bank conflicts
     group        a part of wm x wn, in fragments; the epilogue runs on the accumulators where they lie
 
+    copies       where the chip copies beside the stream of instructions, a ring of blocks is on its way while one is
+                 multiplied, and one barrier per block is enough
+
 Design choice: what is outside the problem is staged as zeros, so the inner loops have no guards; only the epilogue asks
 which elements exist.
 """
@@ -13,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hwsdk.codegen.blocks import Iter, Kernel
-from hwsdk.codegen.iters import decode, decode_lets
+from hwsdk.codegen.blocks import Kernel
+from hwsdk.codegen.iters import decode_lets
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Binary,
@@ -31,7 +34,6 @@ from hwsdk.codegen.loop_ir import (
     Load,
     LoopKernel,
     Ref,
-    Select,
     Stmt,
     Store,
     Sync,
@@ -41,22 +43,25 @@ from hwsdk.codegen.loop_ir import (
 )
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.lowered import Lowered, Machine, compare, dims_of
-from hwsdk.codegen.lower.simt.facts import SimtChip
-from hwsdk.codegen.lower.simt.fragments import Fragment, MatrixUse
+from hwsdk.codegen.lower.simt.across import Across
+from hwsdk.codegen.lower.simt.facts import AsyncCopy, SimtChip
+from hwsdk.codegen.lower.simt.fragments import MatrixUse
+from hwsdk.codegen.lower.simt.staging import Side
 from hwsdk.codegen.rewrite import Rewriter
 from hwsdk.dtypes import DTYPES
-from hwsdk.graph.dims import Ranges, ceildiv, coefficient, floordiv, mod, product, simplify, substitute, sym
+from hwsdk.graph.dims import Ranges, ceildiv, floordiv, mod, product, simplify, substitute, sym
 
 
 @dataclass(frozen=True)
 class BlockTile:
-    """Elements of a workgroup's block (bm, bn, bk) and of a group's part (wm, wn)."""
+    """Elements of a workgroup's block (bm, bn, bk) and of a group's part (wm, wn); blocks in the scratchpad at once."""
 
     bm: int
     bn: int
     bk: int
     wm: int
     wn: int
+    stages: int = 1
 
     @property
     def waves(self) -> int:
@@ -80,6 +85,7 @@ class TensorContraction:
         self.parts, self.flat, self.namer = self.source.parts, self.source.flat, self.source.namer
         self.lanes = tile.waves * chip.width
         self.main = machine.main.name
+        self.sides = self._side("a"), self._side("b")
 
     # ----------------------------------------------------------------------------------------------------- kernel
     def lower(self, name: str, schedule: object | None = None) -> Lowered:
@@ -94,7 +100,7 @@ class TensorContraction:
             *(decode_lets(outer, rest) if outer else ()),
             Let("row0", FromIndex("i64", mod(place, down) * tile.bm)),
             Let("column0", FromIndex("i64", floordiv(place, down) * tile.bn)),
-            *(Alloc(self._shared(side)) for side in ("a", "b")),
+            *(Alloc(side.buffer()) for side in self.sides),
         ]
         inner = self.chip.lanes(tile.waves, self._lane(depth))
         loop = (For("group", grid, (*head, *inner), "parallel", self.chip.group.name),)
@@ -111,139 +117,76 @@ class TensorContraction:
         wave: Index = sym("wave") if self.chip.wave is not None else 0
         acc = Buffer("acc", use.acc.dtype, (mi * ni * use.acc.items,), self.chip.registers.name)
         clear = Store("acc", (sym("i"),), Const(use.acc.dtype, 0))
-        barrier = self._barrier()
-        step: Body = (
-            Let("k0", FromIndex("i64", sym("k_block") * tile.bk)),
-            *self._stage("a"),
-            *self._stage("b"),
-            barrier,
-            *self._multiply(mi, ni),
-            barrier,
-        )
         return (
             Let("row_part", FromIndex("i64", mod(wave, waves_down) * tile.wm if waves_down > 1 else 0)),
             Let("column_part", FromIndex("i64", floordiv(wave, waves_down) * tile.wn)),
             Alloc(acc),
             For("i", mi * ni * use.acc.items, (clear,), "unroll"),
-            For("k_block", ceildiv(depth, tile.bk), step),
+            *self._walk(ceildiv(depth, tile.bk), mi, ni),
             *self._finish(mi, ni),
         )
 
-    def _barrier(self) -> Sync:
-        from hwsdk.codegen.lower.simt.across import Across
+    @property
+    def ring(self) -> AsyncCopy | None:
+        """The copy that fills a ring of blocks; None where blocks are staged one by one."""
+        return self.chip.copy if self.tile.stages > 1 else None
 
+    def _walk(self, blocks: Index, mi: int, ni: int) -> Body:
+        """All blocks of k."""
+        barrier, copy = self._barrier(), self.ring
+        if copy is None:
+            step = (*self._staged(sym("k_block"), 0), barrier, *self._multiply(mi, ni, 0), barrier)
+            return (For("k_block", blocks, step),)
+        ahead = self.tile.stages - 1
+        commit, wait = Sync(copy.commit), Sync(copy.wait, pending=ahead - 1)
+        first = tuple(
+            s for n in range(ahead) for s in (If(compare("lt", n, blocks), self._staged(n, n)), commit)
+        )
+        coming = sym("k_block") + ahead
+        send = If(compare("lt", coming, blocks), self._staged(coming, mod(coming, self.tile.stages)))
+        work = self._multiply(mi, ni, mod(sym("k_block"), self.tile.stages))
+        return (*first, For("k_block", blocks, (wait, barrier, send, commit, *work)), Sync(copy.wait))
+
+    def _staged(self, block: Index, slot: Index) -> Body:
+        """Block `block` of k into a slot of the ring."""
+        lets = (
+            Let("k0", FromIndex("i64", block * self.tile.bk)),
+            Let("slot", FromIndex("i64", slot)),
+        )
+        return (*lets, *(s for side in self.sides for s in side.stage()))
+
+    def _barrier(self) -> Sync:
         return Across(self.chip, self.tile.waves, None).barrier()
 
-    # ----------------------------------------------------------------------------------------------------- staging
-    def _side(self, side: str) -> tuple[Load, Fragment, Iter | None, Index, int]:
-        """(the load, its fragment, the iter along rows of the staged block, where the block begins, its rows)."""
-        if side == "a":
-            rows = self.parts.m[-1] if self.parts.m else None
-            return self.parts.a, self.use.a, rows, sym("row0"), self.tile.bm
-        return self.parts.b, self.use.b, self.parts.n[-1], sym("column0"), self.tile.bn
+    def _side(self, name: str) -> Side:
+        """An operand as it is staged."""
+        tile, parts = self.tile, self.parts
+        rows = (parts.m[-1] if parts.m else None) if name == "a" else parts.n[-1]
+        return Side(
+            name, self.chip, parts.a if name == "a" else parts.b, self.use.a if name == "a" else self.use.b, rows,
+            parts.k, sym("row0") if name == "a" else sym("column0"), tile.bm if name == "a" else tile.bn, tile.bk,
+            self.lanes, self.plain, tile.stages if self.ring else 1, self.ring, self.ranges,
+        )  # fmt: skip
 
     @property
     def plain(self) -> bool:
         """No intrinsic: every lane multiplies for itself."""
         return self.use.intrinsic is None
 
-    def _at(self, row: Index, depth: Index) -> tuple[Index, Index]:
-        """Where an element is in its staged block."""
-        return (depth, row) if self.plain else (row, depth)
-
-    def _shared(self, side: str) -> Buffer:
-        """A staged block; its lines are one access longer than needed, against bank conflicts."""
-        _, part, _, _, rows = self._side(side)
-        assert self.chip.scratch is not None
-        pad = max(1, self.chip.access_bytes // DTYPES[part.dtype].size_bytes)
-        shape = (self.tile.bk, rows + pad) if self.plain else (rows, self.tile.bk + pad)
-        return Buffer(f"s{side}", part.dtype, shape, self.chip.scratch.name, align_bytes=16)
-
-    def _stage(self, side: str) -> list[Stmt]:
-        """Every lane brings its share of accesses of one block."""
-        load, part, rows, first, count = self._side(side)
-        along_k = self._contiguous(load, self.parts.k[-1].name) if self.parts.k else False
-        along_rows = rows is not None and self._contiguous(load, rows.name) and not along_k
-        wide = self.chip.access_bytes // max(DTYPES[load.dtype].size_bytes, DTYPES[part.dtype].size_bytes)
-        wide = max(1, min(wide, self.tile.bk, count)) if along_k or along_rows else 1
-        units = count * self.tile.bk // wide
-        number = sym(f"c{side}") * self.lanes + sym("t")
-        per_row = (count if along_rows else self.tile.bk) // wide
-        other, place = floordiv(sym(f"u{side}"), per_row), mod(sym(f"u{side}"), per_row) * wide
-        row, depth = (place, other) if along_rows else (other, place)
-        names = Let(f"u{side}", FromIndex("i64", number))
-        lets = (
-            Let(f"r{side}", FromIndex("i64", row)),
-            Let(f"d{side}", FromIndex("i64", depth)),
-        )
-        body: Body = (*lets, *self._accesses(side, load, part, rows, first, wide, along_rows))
-        if units % self.lanes:
-            body = (If(compare("lt", sym(f"u{side}"), units), body),)
-        return [For(f"c{side}", ceildiv(units, self.lanes), (names, *body))]
-
-    def _accesses(
-        self,
-        side: str,
-        load: Load,
-        part: Fragment,
-        rows: Iter | None,
-        first: Index,
-        wide: int,
-        along_rows: bool,
-    ) -> Body:
-        """One access: whole where all of it exists, else element by element with zeros."""
-        row, depth = first + sym(f"r{side}"), sym("k0") + sym(f"d{side}")
-        extent_r: Index = rows.extent if rows is not None else 1
-        extent_k = product(i.extent for i in self.parts.k)
-        v = sym("v")
-        here_row, here_k = (row + v, depth) if along_rows else (row, depth + v)
-        last_row, last_k = (row + wide, depth + 1) if along_rows else (row + 1, depth + wide)
-        r, d = sym(f"r{side}"), sym(f"d{side}")
-        cell = self._at(r + v, d) if along_rows else self._at(r, d + v)
-        value = self._value(load, part, rows, here_row, here_k, None)
-        whole = For("v", wide, (Store(f"s{side}", cell, value),), "vector")
-        inside = _both(self._below(last_row - 1, extent_r), self._below(last_k - 1, extent_k))
-        if inside is None:
-            return (whole,)
-        known = _both(self._below(here_row, extent_r), self._below(here_k, extent_k))
-        guarded = self._value(load, part, rows, here_row, here_k, known)
-        return (If(inside, (whole,), (For("v", wide, (Store(f"s{side}", cell, guarded),)),)),)
-
-    def _below(self, index: Index, extent: Index) -> Value | None:
-        return compare("lt", index, extent)
-
-    def _value(
-        self, load: Load, part: Fragment, rows: Iter | None, row: Index, depth: Index, where: Value | None
-    ) -> Value:
-        """The element at (row, depth) in the fragment's dtype; zero where the condition is false."""
-        here: dict[str, Index] = {rows.name: row} if rows is not None else {}
-        here |= (
-            decode(self.parts.k, depth) if len(self.parts.k) > 1 else {i.name: depth for i in self.parts.k}
-        )
-        index = substitute(load.index[0], here) if not isinstance(load.index[0], int) else load.index[0]
-        value: Value = Load(load.dtype, load.buffer, (index,), where)
-        if where is not None:
-            value = Select(load.dtype, where, value, Const(load.dtype, 0))
-        return value if load.dtype == part.dtype else Cast(part.dtype, value)
-
-    def _contiguous(self, load: Load, name: str) -> bool:
-        index = load.index[0]
-        return not isinstance(index, int) and coefficient(index, name) == 1
-
     # ------------------------------------------------------------------------------------------------- computing
-    def _multiply(self, mi: int, ni: int) -> list[Stmt]:
+    def _multiply(self, mi: int, ni: int, slot: Index) -> list[Stmt]:
         """All steps of k in the staged blocks: fragments of A and B, then every pair of them."""
         use, place = self.use, self.chip.registers.name
         fa = Buffer("fa", use.a.dtype, (mi * use.a.items,), place)
         fb = Buffer("fb", use.b.dtype, (ni * use.b.items,), place)
         step = sym("kk") * use.roles.k
         loads = [
-            *self._fragments("a", use.a, use.row, sym("row_part"), mi, use.roles.m, step),
-            *self._fragments("b", use.b, use.column, sym("column_part"), ni, use.roles.n, step),
+            *self._fragments(self.sides[0], use.row, sym("row_part"), mi, use.roles.m, step),
+            *self._fragments(self.sides[1], use.column, sym("column_part"), ni, use.roles.n, step),
         ]
         body: Body = (Alloc(fa), Alloc(fb), *loads, *self._pairs(mi, ni))
         kind = "serial" if self.plain else "unroll"
-        return [For("kk", self.tile.bk // use.roles.k, body, kind)]
+        return [Let("from", FromIndex("i64", slot)), For("kk", self.tile.bk // use.roles.k, body, kind)]
 
     def _pairs(self, mi: int, ni: int) -> list[Stmt]:
         """Every fragment of A with every one of B."""
@@ -284,21 +227,22 @@ class TensorContraction:
         return list(body)
 
     def _fragments(
-        self, side: str, part: Fragment, coord: str, start: Index, count: int, size: int, step: Index
+        self, side: Side, coord: str, start: Index, count: int, size: int, step: Index
     ) -> list[Stmt]:
+        """Registers of one operand, filled from its staged block by the widest accesses that its layout allows."""
         out: list[Stmt] = []
-        along = coord if self.plain else self.use.depth
-        v = sym("v")
+        part, v = side.part, sym("v")
         for i in range(count):
-            for first, length in part.runs(along):
+            for first, length in part.runs(coord if self.plain else self.use.depth):
                 row = start + i * size + part.at(first, coord)
                 depth = step + part.at(first, self.use.depth)
-                cell = Load(
-                    part.dtype,
-                    f"s{side}",
-                    self._at(row + v, depth) if self.plain else self._at(row, depth + v),
+                at = (
+                    side.at(row + v, depth, sym("from"))
+                    if self.plain
+                    else side.at(row, depth + v, sym("from"))
                 )
-                store = Store(f"f{side}", (i * part.items + first + sym("v"),), cell)
+                cell = Load(part.dtype, f"s{side.name}", at)
+                store = Store(f"f{side.name}", (i * part.items + first + v,), cell)
                 out.append(For("v", length, (store,), "vector"))
         return out
 
@@ -350,9 +294,3 @@ class TensorContraction:
         offset = self.flat.offset if isinstance(self.flat.offset, int) else substitute(self.flat.offset, here)
         lets = tuple(Let(x.name, moved(x.value)) for x in self.flat.lets)
         return (*lets, Store("o0", (offset,), total))
-
-
-def _both(a: Value | None, b: Value | None) -> Value | None:
-    from hwsdk.codegen.inline import both
-
-    return both(a, b)
