@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hwsdk.graph.dims import Dim
     from hwsdk.graph.graph import Graph
     from hwsdk.ral_port.executable import Executable
+    from hwsdk.sim.lanes.machine import LaneMachine
     from hwsdk.sim.machine import Machine
     from hwsdk.sim.stats import Stats
     from hwsdk.target_desc import Target
@@ -243,7 +244,7 @@ class Simulation:
 
         self._made = made
         self._kernels = {k.name: k for k in made.assembled.kernels}
-        self._machines: dict[str, Machine] = {}  # kernels made ready, on first use
+        self._machines: dict[str, Machine | LaneMachine] = {}  # kernels made ready, on first use
         self._check, self._cost = check, cost
         self.stats: Stats = Stats()
         self.launches: list[tuple[str, Stats]] = []
@@ -275,10 +276,10 @@ class Simulation:
         self.stats = Stats.merged(cost for _, cost in launches)
         return outputs
 
-    def _machine(self, symbol: str) -> Machine:
-        from hwsdk.sim.machine import Machine
+    def _machine(self, symbol: str) -> Machine | LaneMachine:
+        from hwsdk.sim.machine import ready
 
         if symbol not in self._machines:
             kernel, target = self._kernels[symbol], self._made.target
-            self._machines[symbol] = Machine(kernel, target, check=self._check, cost=self._cost)
+            self._machines[symbol] = ready(kernel, target, check=self._check, cost=self._cost)
         return self._machines[symbol]

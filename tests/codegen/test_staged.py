@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +25,7 @@ from hwsdk.graph.graph import Graph, GraphBuilder, Value
 from hwsdk.graph.interpret import interpret
 from hwsdk.sim import machine
 from hwsdk.target_desc import Target, load_target
-from tests.codegen.compiled import FILES, assert_same, graph_of, target, tolerance
+from tests.codegen.compiled import FILES, ROOT, assert_same, graph_of, target, tolerance
 
 Array = np.ndarray[Any, Any]
 B = GraphBuilder
@@ -263,7 +266,7 @@ def test_predicted_time_is_near_the_roof() -> None:
 
 # ------------------------------------------------------------------------------------------------- short intrinsics
 def changed(tmp_path: Path, *edits: tuple[str, str]) -> Target:
-    text = NPU.read_text()
+    text = FILES["npu"].read_text()
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
@@ -292,3 +295,19 @@ def test_extents_in_steps_are_refused_with_the_field(tmp_path: Path) -> None:
     chip = changed(tmp_path, (copies, f"{copies}, multiple: 8"))
     with pytest.raises(PlanError, match=r"intrinsics\.dma_load_f64\.dims\.c\.multiple 8"):
         compiled(network(), chip)
+
+
+def test_the_same_graph_gives_the_same_text_whatever_the_hash_seed() -> None:
+    code = (
+        "from tests.codegen.compiled import graph_of, target; from hwsdk import api;"
+        "from hwsdk.codegen.loop_print import print_kernel; from tests.codegen.test_compiler_ops import CASES;"
+        "made = [api.compile_stages(graph_of(*CASES[c][:2]), target('npu')) for c in ('resize linear', 'resize cubic')];"
+        "print([print_kernel(k) for m in made for k in m.assembled.kernels])"
+    )
+    texts = set()
+    for seed in "12":
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        texts.add(done.stdout)
+    assert len(texts) == 1

@@ -220,7 +220,7 @@ class VectorProgram:
             out.append(
                 moved if isinstance(self.beside, int) else For(str(self.beside), self.strips, (moved,))
             )
-            for name in set(_buffers(use)):
+            for name in dict.fromkeys(_buffers(use)):  # in a fixed order
                 if last.get(name) == number:
                     free.setdefault(self.temporaries[name], []).append(names[name])
         return out
