@@ -51,6 +51,7 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     [
         (("targets", "show", "nothere"), 2, "no target 'nothere'"),
         (("targets", "show", "./nothere.yaml"), 2, "nothere.yaml"),
+        (("targets", "show", "cuda"), 2, "no target of family 'cuda' fits this machine"),
         (("models", "fetch", "minilm"), 3, "no model 'minilm'"),
         (("compile", "nothere.onnx"), 3, "nothere.onnx"),
         (("compile", "nothere.graph"), 3, "nothere.graph"),

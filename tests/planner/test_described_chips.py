@@ -46,7 +46,7 @@ def assert_within_limits(target: Target, problem: Contraction, schedule: Contrac
     assert pad.usable_bytes is not None
     assert staged <= schedule.used_bytes + 1e-9 or whole
     assert schedule.used_bytes <= pad.usable_bytes
-    assert schedule.used_bytes * schedule.occupancy <= pad.pool_bytes_per["core"]
+    assert (schedule.used_bytes + pad.reserved_bytes) * schedule.occupancy <= pad.pool_bytes_per["core"]
     assert warp.max is not None
     assert lane.count is not None
     assert schedule.groups <= warp.max

@@ -51,6 +51,13 @@ def test_a_family_without_a_device_is_one_clear_line(family: str) -> None:
     assert all(p.stem in text for p in CHIPS if p.stem.startswith(family))
 
 
+def test_limits_of_one_workgroup() -> None:
+    """The system takes a kibibyte of each workgroup's shared memory from the 8.0 generation on."""
+    most = {"cuda-sm75": 64, "cuda-sm80": 163, "cuda-sm89": 99, "cuda-sm90": 227, "cuda-sm100": 227}
+    for name, kibibytes in most.items():
+        assert load_checked(name, detect=False).memory("shared").usable_bytes == kibibytes * 1024
+
+
 def test_generations_differ_in_a_few_lines() -> None:
     most = {"cuda-sm89": 39, "cuda-sm90": 39, "cuda-sm100": 39, "rocm-gfx942": 40, "rocm-gfx908": 50}
     for path in FILES:

@@ -153,7 +153,7 @@ def occupancy_of(nest: Nest, registers: Vector, used: Vector) -> Vector:
     inner, near, store = nest.machine.inner, nest.machine.near, nest.machine.store
     assert inner is not None
     assert store is not None
-    by_pad = np.floor((near.pool or near.bytes) / np.maximum(used, 1))
+    by_pad = np.floor((near.pool or near.raw_bytes) / np.maximum(used + near.reserved, 1))
     by_file = np.floor(store.pool / (nest.groups * registers)) if store.pool else np.full(len(nest), np.inf)
     by_group = np.floor(inner.resident / nest.groups) if inner.resident else np.full(len(nest), np.inf)
     tiles = np.full(len(nest), float(inner.resident_tiles))

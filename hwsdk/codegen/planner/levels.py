@@ -39,6 +39,7 @@ class Place:
     line: int
     ways: int
     pool: float  # bytes that instances share within one worker; 0: none
+    reserved: float = 0.0  # bytes of every instance that the system takes
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,7 @@ def place_of(target: Target, memory: Memory) -> Place:
         line=memory.line_bytes or 64,
         ways=memory.ways or 0,
         pool=float(memory.pool_bytes_per.get(worker, 0)),
+        reserved=float(memory.reserved_bytes),
     )
 
 
