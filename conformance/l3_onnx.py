@@ -136,7 +136,9 @@ def symbolic(
     made.graph.input.extend(kept)
     for number, value in enumerate(made.graph.input):
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.dim_value > 1 and value.name not in static:  # a size of 1 may be there to broadcast, which is static
+            if (
+                dim.dim_value > 1 and value.name not in static
+            ):  # a size of 1 may be there to broadcast, which is static
                 dim.dim_param = f"s{number}_{axis}"
     for value in made.graph.output:
         value.type.tensor_type.ClearField("shape")

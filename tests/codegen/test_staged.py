@@ -301,7 +301,8 @@ def test_the_same_graph_gives_the_same_text_whatever_the_hash_seed() -> None:
     code = (
         "from tests.codegen.compiled import graph_of, target; from hwsdk import api;"
         "from hwsdk.codegen.loop_print import print_kernel; from tests.codegen.test_compiler_ops import CASES;"
-        "made = [api.compile_stages(graph_of(*CASES[c][:2]), target('npu')) for c in ('resize linear', 'resize cubic')];"
+        "cases = [graph_of(*CASES[c][:2]) for c in ('resize linear', 'resize cubic')];"
+        "made = [api.compile_stages(graph, target('npu')) for graph in cases];"
         "print([print_kernel(k) for m in made for k in m.assembled.kernels])"
     )
     texts = set()

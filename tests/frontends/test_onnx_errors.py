@@ -321,7 +321,9 @@ def test_loops_are_refused_with_what_they_are(op: str) -> None:
     ends = [[helper.make_tensor_value_info(name, FLOAT, None)] for name in "ab"]
     body = helper.make_graph([identity], "body", *ends)
     node = helper.make_node(op, ["x"], ["y"], name="again", body=body, **extra)
-    with pytest.raises(UnsupportedError, match=rf"'again': operator {op}: it loops as often as data or sizes say"):
+    with pytest.raises(
+        UnsupportedError, match=rf"'again': operator {op}: it loops as often as data or sizes say"
+    ):
         import_onnx(model_of([node], {"x": ["n"]}, ["y"]))
 
 
