@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwsdk.codegen.loop_ir import Intrin, Value, View
+from hwsdk.codegen.planner.roles import contraction_roles
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.intrinsics import CompiledIntrinsic, compiled
+from hwsdk.intrinsics.repeat import REPEAT
 from hwsdk.sim.lanes.memory import Array, Cells, LaneFault, arrive, check_read, check_write, depart
 from hwsdk.sim.lanes.values import Evaluation, Names
 
@@ -242,8 +244,30 @@ def _semantics(
     groups: int,
 ) -> dict[str, Array]:
     """Written operands for every group: (groups, *coordinates)."""
+    together = x.repeated
+    if together is not None and not scalars:
+        found = together.run(arrays, {**sizes, REPEAT: groups})
+        return {n: found[n] for n in x.writes}
+    product = _products(x, arrays)
+    if product is not None:
+        return product
     parts: list[dict[str, Array]] = []
     for g in range(groups):
         given = {n: a[g] for n, a in arrays.items()} | {n: s[g] for n, s in scalars.items()}
         parts.append(x.evaluator.run(given, sizes))
     return {n: np.stack([p[n] for p in parts]) for n in x.writes}
+
+
+def _products(x: CompiledIntrinsic, arrays: dict[str, Array]) -> dict[str, Array] | None:
+    """d = c + a*b of every group by one call of matmul: only where the description leaves the order of sums free."""
+    roles = contraction_roles(x.target, x.spec)
+    if roles is None or x.spec.rounding != "free" or len(x.writes) != 1:
+        return None
+    addend = next((n for n in arrays if n not in (roles.a, roles.b)), None)
+    a, b, d = (x.coords(n) for n in (roles.a, roles.b, roles.acc))
+    if addend is None or len(a) != 2 or len(b) != 2 or len(d) != 2 or x.coords(addend) != d:
+        return None
+    left = arrays[roles.a] if a[0] == d[0] else arrays[roles.a].swapaxes(1, 2)
+    right = arrays[roles.b] if b[1] == d[1] else arrays[roles.b].swapaxes(1, 2)
+    wide = numpy_dtype(x.operands[roles.acc].dtype)
+    return {roles.acc: arrays[addend] + np.matmul(left.astype(wide), right.astype(wide))}
