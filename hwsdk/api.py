@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwsdk.errors import ArtifactError, CodegenError, HwsdkError, ModelError, TargetError
+from hwsdk.errors import ArtifactError, CodegenError, HwsdkError, ModelError, TargetError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,6 +164,11 @@ def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _si
         raise CodegenError(
             f"target {target.name} is built by route {target.codegen.route}, which makes no machine code here; "
             "run it on the simulator: hwsdk sim"
+        )
+    if target.codegen.model == "simt":
+        raise UnsupportedError(
+            f"target {target.name}: no artifact is made yet for machines of lanes with ids, as no port launches them;"
+            " simulate the model (hwsdk sim) or look at its code (hwsdk dump --stage asm)"
         )
     support = _support(target)
     texts = [*made.ir.items(), *support, ("host", emit_host(program))]
