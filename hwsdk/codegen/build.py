@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
 from hwsdk.codegen.build_rows import RowBuilder
-from hwsdk.codegen.inline import Inliner
+from hwsdk.codegen.inline import Inliner, literal
 from hwsdk.codegen.iters import split_kernel
 from hwsdk.codegen.loop_ir import Binary, Cast, Const, Index, Let, Load, Ref, Select, Value
 from hwsdk.codegen.neutral import neutral
@@ -135,7 +135,7 @@ class RegionBuilder:
         """The margins, then the operand in the middle: no element asks where it is."""
         out, source = node.outputs[0], node.inputs[0]
         shape, low, high = self.graph.values[source].shape, node.attrs["low"], node.attrs["high"]
-        value = Const(self.graph.values[out].dtype, node.attrs["value"])
+        value = literal(self.graph.values[out].dtype, node.attrs["value"])
         blocks: list[Block] = []
         for axis in range(len(shape)):
             for start, size in ((0, low[axis]), (low[axis] + shape[axis], high[axis])):

@@ -27,6 +27,7 @@ from hwsdk.codegen.loop_ir import (
     Unary,
     Value,
 )
+from hwsdk.dtypes import DTYPES
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import Expr, Ranges, bounds, floordiv, maximum, minimum, mod, simplify, sym
 from hwsdk.graph.graph import Graph, Node
@@ -39,6 +40,11 @@ INDEX_OPS = frozenset(
     )
 )
 ELEMENTWISE = frozenset({*SCALAR, "select", "cast", "bitcast"})
+
+
+def literal(dtype: str, x: float) -> Const:
+    """A number that an attribute of the graph states, as a constant of this dtype."""
+    return Const(dtype, float(x) if DTYPES[dtype].kind == "f" else int(x))
 
 
 def fusible(node: Node) -> bool:
@@ -291,7 +297,7 @@ def _pad(self: Inliner, node: Node, index: tuple[Index, ...], where: Value | Non
     value = self.element(node.inputs[0], tuple(moved), both(where, guard))
     if guard is None:
         return value
-    return Select(value.dtype, guard, value, Const(value.dtype, node.attrs.get("value", 0)))
+    return Select(value.dtype, guard, value, literal(value.dtype, node.attrs.get("value", 0)))
 
 
 _PAD_MODES: dict[str, Callable[[Index, Index], Index]] = {
@@ -307,7 +313,7 @@ def _iota(self: Inliner, node: Node, index: tuple[Index, ...], where: Value | No
 
 
 def _full(self: Inliner, node: Node, index: tuple[Index, ...], where: Value | None) -> Value:
-    return Const(self.graph.values[node.outputs[0]].dtype, node.attrs["value"])
+    return literal(self.graph.values[node.outputs[0]].dtype, node.attrs["value"])
 
 
 def _dims(self: Inliner, node: Node, index: tuple[Index, ...], where: Value | None) -> Value:

@@ -218,6 +218,21 @@ CASES: dict[str, tuple[list[tuple[str, tuple[Any, ...]]], Any, list[tuple[Array,
         lambda b, x: b.node("pad", [x], low=(1, 2), high=(2, 0), mode="reflect"),
         [(f32(5, 4),)],
     ),
+    "pads of integers and truths": (
+        [("i32", (N, M)), ("bool", (N,)), ("u8", (M,))],
+        lambda b, x, t, u: (
+            b.node("pad", [x], low=(1, 2), high=(2, 0), value=3.0),
+            b.node("pad", [t], low=(1,), high=(2,), value=1.0),
+            b.node("pad", [u], low=(0,), high=(3,), value=200.0),
+        ),
+        [
+            (
+                np.arange(12, dtype=np.int32).reshape(3, 4),
+                np.array([True, False, True]),
+                np.arange(4, dtype=np.uint8),
+            )
+        ],
+    ),
     "constant pad": (
         [("f32", (N, M))],
         lambda b, x: b.node("pad", [x], low=(1, 2), high=(2, 0), value=3.0),

@@ -18,6 +18,7 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.codegen.lower.staged.layout import Layout
 from hwsdk.codegen.lower.staged.pipeline import Staging
 from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, Staged, Strips, VectorProgram
+from hwsdk.codegen.neutral import neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.graph.dims import (
     coefficient,
@@ -78,7 +79,8 @@ class Finishing(Layout):
                 program = VectorProgram(
                     self.chip, self.namer, self.hoist, lanes, lambda _: None, {}, beside, strips
                 )
-                program.stored(Const(dtype, 0.0), View(name, (0, floordiv(first, tn), mod(first, tn))))
+                place = View(name, (0, floordiv(first, tn), mod(first, tn)))
+                program.stored(Const(dtype, neutral("sum", dtype)), place)
                 return program
 
             out += Strips(self.namer, total, self.chip.lanes).loop(build)

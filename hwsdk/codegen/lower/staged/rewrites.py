@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from hwsdk.codegen.loop_ir import Binary, Const, Unary, Value
 from hwsdk.codegen.math_tables import TANH_RATIO
+from hwsdk.dtypes import DTYPES
 
 # erf x = tanh(x*p(s)), s = x^2 <= 3.93^2.  2^-23.3 before rounding errors.  p approximates atanh(erf x)/x at 3000
 # Chebyshev points by least squares, the weights (erf's relative error per relative error of p, times Lawson's) renewed
@@ -18,6 +19,11 @@ _ERF = (
     1.128379225730896, 0.10276906192302704, -0.00019184556731488556, -0.0006197734037414193, 8.763362711761147e-05,
     -5.6679518820601515e-06, 1.4182644748506856e-07,
 )  # fmt: skip
+
+
+def _minus_zero(dtype: str) -> Const:
+    """What x is taken from to give -x, zeros of both signs included."""
+    return Const(dtype, -0.0 if DTYPES[dtype].kind == "f" else 0)
 
 
 def _binary(op: str, x: Value, y: Value | float) -> Value:
@@ -56,5 +62,5 @@ REWRITES: Mapping[str, Callable[[str, Value], Value]] = {
     "rsqrt": lambda t, x: Binary(t, "div", Const(t, 1.0), Unary(t, "sqrt", x)),
     "erf": _erf,
     "tanh": _tanh,
-    "neg": lambda t, x: Binary(t, "sub", Const(t, 0.0), x),
+    "neg": lambda t, x: Binary(t, "sub", _minus_zero(t), x),
 }
