@@ -10,7 +10,8 @@ How text becomes a program: lexer, parser (syntax), builder (scopes, context, ty
 arithmetic, logic, conversions, comparisons, memory, atomics, warp, matrix, control, joined in table.
 """
 
+from hwsdk.sim.simt.problems import Problem
 from hwsdk.targets.cuda.ptx.module import Module, chip
-from hwsdk.targets.cuda.ptx.syntax import Problem, PtxError
+from hwsdk.targets.cuda.ptx.syntax import PtxError
 
 __all__ = ["Module", "Problem", "PtxError", "chip"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from hwsdk.sim.simt.problems import Problem
 from hwsdk.sim.simt.program import Branch, Exit, Jump, Parameter, Place, Program, Statement, Variable, link
 from hwsdk.sim.simt.program import Label as LabelHere
 from hwsdk.sim.simt.spaces import Space
@@ -22,7 +23,6 @@ from hwsdk.targets.cuda.ptx.syntax import (
     Label,
     Name,
     Operand,
-    Problem,
     Registers,
     Targets,
 )

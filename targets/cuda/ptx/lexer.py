@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hwsdk.targets.cuda.ptx.syntax import Problem, PtxError
+from hwsdk.sim.simt.problems import Problem
+from hwsdk.targets.cuda.ptx.syntax import PtxError
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\f]+|//[^\n]*|/\*.*?\*/)

@@ -15,12 +15,13 @@ from types import MappingProxyType
 import numpy as np
 
 from hwsdk.sim.simt.chip import SimtChip
+from hwsdk.sim.simt.problems import Problem
 from hwsdk.sim.simt.program import Program, Variable
 from hwsdk.sim.simt.spaces import Space
 from hwsdk.targets.cuda.ptx.builder import Builder, variable_bytes
 from hwsdk.targets.cuda.ptx.parser import parse
 from hwsdk.targets.cuda.ptx.scopes import Symbol
-from hwsdk.targets.cuda.ptx.syntax import Address, Declaration, File, Name, Number, Operand, Problem, PtxError
+from hwsdk.targets.cuda.ptx.syntax import Address, Declaration, File, Name, Number, Operand, PtxError
 from hwsdk.targets.cuda.ptx.table import TABLE
 from hwsdk.targets.cuda.ptx.types import TYPES
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
+from hwsdk.sim.simt.problems import Problem
 from hwsdk.targets.cuda.ptx.lexer import Token, tokens_of
 from hwsdk.targets.cuda.ptx.syntax import (
     Address,
@@ -24,7 +25,6 @@ from hwsdk.targets.cuda.ptx.syntax import (
     Number,
     Operand,
     Pair,
-    Problem,
     PtxError,
     Registers,
     Statement,

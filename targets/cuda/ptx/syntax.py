@@ -6,29 +6,14 @@ into a program.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from hwsdk.errors import SimulationError
+from hwsdk.sim.simt.problems import TextError
 
 
-@dataclass(frozen=True)
-class Problem:
-    line: int
-    text: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.message}" + (f": {self.text}" if self.text else "")
-
-
-class PtxError(SimulationError):
-    """The text is not PTX, or uses what is not supported; `problems` has everything that was found."""
-
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(map(str, self.problems)))
+class PtxError(TextError):
+    """The text is not PTX, or uses what is not supported."""
 
 
 @dataclass(frozen=True)

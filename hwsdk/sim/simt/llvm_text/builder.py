@@ -26,7 +26,6 @@ from hwsdk.sim.simt.llvm_text.syntax import (
     Instruction,
     LlvmTextError,
     Local,
-    Problem,
     Tuple,
     Value,
 )
@@ -43,6 +42,7 @@ from hwsdk.sim.simt.llvm_text.types import (
     scalars,
     size_of,
 )
+from hwsdk.sim.simt.problems import Problem
 from hwsdk.sim.simt.program import Array, Lanes, Meeting, Parameter, Place, Program, Read, Run, Variable, link
 from hwsdk.sim.simt.registers import constant, into, register
 from hwsdk.sim.simt.spaces import Access, Space, load

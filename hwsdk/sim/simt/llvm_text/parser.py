@@ -14,11 +14,11 @@ from hwsdk.sim.simt.llvm_text.syntax import (
     Function,
     Instruction,
     LlvmTextError,
-    Problem,
     Variable,
 )
 from hwsdk.sim.simt.llvm_text.types import Type
 from hwsdk.sim.simt.llvm_text.words import Logical, Words, logical_lines
+from hwsdk.sim.simt.problems import Problem
 
 
 def parse(text: str) -> File:

@@ -5,30 +5,16 @@ Design choice: constants are flattened to their scalars when they are read, so l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from hwsdk.errors import SimulationError
 from hwsdk.sim.simt.llvm_text.types import Type
+from hwsdk.sim.simt.problems import TextError
 
 
-@dataclass(frozen=True)
-class Problem:
-    line: int
-    text: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.message}" + (f": {self.text}" if self.text else "")
-
-
-class LlvmTextError(SimulationError):
-    """The text is malformed or uses what is not supported; `problems` has everything that was found."""
-
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(map(str, self.problems)))
+class LlvmTextError(TextError):
+    """The text is no LLVM text, or uses what is not supported."""
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from hwsdk.sim.simt.llvm_text.syntax import (
     Global,
     LlvmTextError,
     Local,
-    Problem,
     Tuple,
     Value,
 )
 from hwsdk.sim.simt.llvm_text.types import VOID, Scalar, Sequence, Struct, Type, scalars
+from hwsdk.sim.simt.problems import Problem
 
 _WORD = re.compile(
     r"""\s+ | ;[^\n]*
