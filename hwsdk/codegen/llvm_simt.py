@@ -22,27 +22,15 @@ from hwsdk.codegen.llvm_scan import index_names
 from hwsdk.codegen.llvm_state import Module, State
 from hwsdk.codegen.llvm_text import Function, symbol
 from hwsdk.codegen.llvm_workspace import Layout, Storage, size_bytes
-from hwsdk.codegen.loop_ir import Alloc, Body, Buffer, For, LoopKernel, Outline, Stmt, parallel_loop
+from hwsdk.codegen.loop_ir import Alloc, Body, Buffer, For, LoopKernel, Outline, Stmt, group_loops
 from hwsdk.dtypes import dtype
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import Dim, ceildiv, substitute
 from hwsdk.target_desc.model import Memory, Target
 
-__all__ = ["emit_simt_kernel", "group_loops", "scratch_bytes", "threads"]
+__all__ = ["emit_simt_kernel", "scratch_bytes", "threads"]
 
 SCRATCH_ALIGN = 128
-
-
-def group_loops(kernel: LoopKernel) -> tuple[For, ...]:
-    """The parallel loops inside a workgroup, outer to inner."""
-    loop = parallel_loop(kernel)
-    out: list[For] = []
-    while loop is not None:
-        inner = [s for s in loop.body if isinstance(s, For) and s.kind == "parallel"]
-        loop = inner[0] if inner else None
-        if loop is not None:
-            out.append(loop)
-    return tuple(out)
 
 
 def threads(kernel: LoopKernel) -> int:

@@ -30,10 +30,10 @@ from hwsdk.codegen.loop_ir import (
     value_children,
 )
 from hwsdk.codegen.math_expand import expand
+from hwsdk.codegen.neutral import COMBINE
 from hwsdk.dtypes import DTYPES
 
 BOOL_RESULT = COMPARISONS | {"isnan", "isinf", "not"}
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
 class Values:
@@ -249,7 +249,7 @@ class Values:
     def combine(self, op: str, a: Val, b: Val) -> Val:
         lanes = max(a.lanes, b.lanes)
         a, b = self.s.splat(a, lanes), self.s.splat(b, lanes)
-        return Val(self.s.ops.emit(_COMBINE[op], a.dtype, lanes, a.text, b.text), a.dtype, lanes)
+        return Val(self.s.ops.emit(COMBINE[op], a.dtype, lanes, a.text, b.text), a.dtype, lanes)
 
     def _reduce(self, v: Reduce) -> Val:
         if v.extent == 0:

@@ -165,8 +165,9 @@ class For(Stmt):
     """`var` runs over [0, extent).
 
     kind serial: in order.  unroll: extent is a constant, the emitter repeats the body.  vector: extent is a constant
-    number of lanes in lockstep; only lanes below `active` act (None: all).  parallel: iterations are independent and
-    run on instances of execution level `level`.
+    number of lanes in lockstep; only lanes below `active` act (None: all).  parallel: iterations run on instances of
+    execution level `level`; those of the outermost one are independent, those inside it are the lanes of a workgroup,
+    which may meet at a Sync.
     """
 
     var: str
@@ -230,7 +231,8 @@ class Sync(Stmt):
 class LoopKernel:
     """params: buffers bound at launch, outputs last.  dims: names of run-time integers, bound at launch.
 
-    The body is some Lets and Allocs and at most one outermost parallel loop; its extent is the launch size.
+    The body is some Lets and Allocs and at most one outermost parallel loop; its extent is the launch size.  Parallel
+    loops may stand directly inside it, one in the other (`loop_verify_lanes`).
     """
 
     name: str
@@ -267,6 +269,22 @@ def parallel_loop(kernel: LoopKernel) -> For | None:
         if isinstance(stmt, For) and stmt.kind == "parallel":
             return stmt
     return None
+
+
+def nested_parallel(loop: For) -> For | None:
+    """The parallel loop directly inside a parallel loop."""
+    return next((s for s in loop.body if isinstance(s, For) and s.kind == "parallel"), None)
+
+
+def group_loops(kernel: LoopKernel) -> tuple[For, ...]:
+    """The parallel loops inside a workgroup, outer to inner; none where an iteration is one stream."""
+    out: list[For] = []
+    loop = parallel_loop(kernel)
+    while loop is not None:
+        loop = nested_parallel(loop)
+        if loop is not None:
+            out.append(loop)
+    return tuple(out)
 
 
 def value_children(value: Value) -> tuple[Value, ...]:

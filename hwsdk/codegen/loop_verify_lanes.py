@@ -29,6 +29,7 @@ from hwsdk.codegen.loop_ir import (
     Switch,
     Sync,
     Value,
+    nested_parallel,
     parallel_loop,
     substatements,
     value_children,
@@ -37,11 +38,6 @@ from hwsdk.graph.dims import free_symbols
 from hwsdk.target_desc.model import Target
 
 AGREE, GROUP, LANE = 0, 1, 2
-
-
-def nested_parallel(loop: For) -> For | None:
-    """The parallel loop directly inside a parallel loop."""
-    return next((s for s in loop.body if isinstance(s, For) and s.kind == "parallel"), None)
 
 
 def lane_problems(kernel: LoopKernel, target: Target | None) -> Iterator[tuple[Stmt, str]]:

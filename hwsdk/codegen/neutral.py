@@ -1,8 +1,11 @@
-"""The value that a combination starts from."""
+"""How a reduction combines, and the value that it starts from."""
 
 from __future__ import annotations
 
 from hwsdk.dtypes import DTYPES
+
+# the scalar operation of each reduction
+COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
 def neutral(combiner: str, dtype: str) -> float | int | bool:

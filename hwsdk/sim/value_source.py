@@ -23,14 +23,13 @@ from hwsdk.codegen.loop_ir import (
     Value,
     value_children,
 )
+from hwsdk.codegen.neutral import COMBINE
 from hwsdk.errors import CodegenError
 from hwsdk.graph.scalar import neutral
 from hwsdk.sim import operation_source as operations
 from hwsdk.sim.access_source import Accesses
 from hwsdk.sim.plain_cost import Tally
 from hwsdk.sim.source import NONE, Scope, Symbol, Writer
-
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
 @dataclass(frozen=True)
@@ -185,9 +184,9 @@ class Values:
         outer = self.tally.repeat(node.extent)
         with self.writer.nested(f"for {variable} in range({node.extent}):"):
             part = self.value(node.value)
-            combined = operations.operation(_COMBINE[node.op], node.dtype, [total, part.text], not part.axes)
+            combined = operations.operation(COMBINE[node.op], node.dtype, [total, part.text], not part.axes)
             self.writer.line(f"{total} = {part.text} if {variable} == 0 else {combined}")
-            self.tally.operation(_COMBINE[node.op], node.dtype, self.lanes(part.axes))
+            self.tally.operation(COMBINE[node.op], node.dtype, self.lanes(part.axes))
         self.tally.repeat(outer)
         self.known, self.scope = before, scope
         return Text(total, part.axes, fresh=node.extent > 1 or part.fresh)

@@ -38,11 +38,11 @@ from hwsdk.codegen.lower.lowered import (
     Namer,
     Packing,
     at,
+    behind_selector,
     compare,
     dims_of,
     flatten_block,
     merge,
-    with_fallback,
 )
 from hwsdk.codegen.lower.map import lower_map
 from hwsdk.codegen.lower.microkernel import MicroKernel, RegisterTile
@@ -52,7 +52,6 @@ from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import (
     Ranges,
     ceildiv,
-    eq,
     floordiv,
     free_symbols,
     lt,
@@ -138,10 +137,7 @@ class ContractionLowering:
             self.tile = tile
             name = self.kernel.name if len(tiles) == 1 else f"{self.kernel.name}_v{number}"
             made.append(self._version(name, schedule, layouts, widths.index(tile.width), packings))
-        main = made[-1]
-        for number in range(len(made) - 2, -1, -1):
-            main = with_fallback(made[number], eq(choice, number), main)
-        return [*before, main]
+        return [*before, behind_selector(made, choice)]
 
     def _version(
         self,

@@ -26,6 +26,7 @@ from hwsdk.codegen.loop_ir import (
     Let,
     Load,
     LoopKernel,
+    Ref,
     Stmt,
     Value,
 )
@@ -36,6 +37,7 @@ from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import (
     Ranges,
     ceildiv,
+    eq,
     floordiv,
     free_symbols,
     maximum,
@@ -115,6 +117,14 @@ def with_fallback(item: Lowered, guard: Index, fallback: Lowered) -> Lowered:
         return replace(x, loop=replace(x.loop, dims=dims), fallback=rest)
 
     return replace(widened(item), guard=guard, fallback=widened(fallback))
+
+
+def behind_selector(made: Sequence[Lowered], choice: Index) -> Lowered:
+    """Versions of one kernel; `choice` is the number of the one to run."""
+    main = made[-1]
+    for number in range(len(made) - 2, -1, -1):
+        main = with_fallback(made[number], eq(choice, number), main)
+    return main
 
 
 @dataclass(frozen=True)
@@ -257,6 +267,13 @@ def at(flat: FlatBlock, gone: Mapping[str, Index]) -> FlatBlock:
         finish=rewriter.maybe(flat.finish),
         where=rewriter.maybe(flat.where),
     )
+
+
+def finished(finish: Value | None, total: Value) -> Value:
+    """The epilogue of a block with its combined result put in."""
+    if finish is None:
+        return total
+    return Rewriter(value=lambda v: total if isinstance(v, Ref) and v.name == "acc" else None)(finish)
 
 
 # ------------------------------------------------------------------------------------------------- statements

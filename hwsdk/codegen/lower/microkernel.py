@@ -23,14 +23,13 @@ from hwsdk.codegen.loop_ir import (
     Intrin,
     Let,
     Load,
-    Ref,
     Stmt,
     Store,
     Ternary,
     Value,
     View,
 )
-from hwsdk.codegen.lower.lowered import FlatBlock, compare
+from hwsdk.codegen.lower.lowered import FlatBlock, compare, finished
 from hwsdk.codegen.lower.operands import Operands
 from hwsdk.codegen.rewrite import Rewriter
 from hwsdk.graph.dims import floordiv, maximum, minimum, substitute, sym
@@ -241,9 +240,7 @@ class MicroKernel:
         here = self._here()
         total: Value = Load(self.dtype, "acc", (sym("i"), sym("v"), sym("l")))
         if self.flat.finish is not None:
-            moved = Rewriter(index=lambda x: substitute(x, here))(self.flat.finish)
-            whole = total
-            total = Rewriter(value=lambda x: whole if isinstance(x, Ref) and x.name == "acc" else None)(moved)
+            total = finished(Rewriter(index=lambda x: substitute(x, here))(self.flat.finish), total)
         return self._cells(rows, vectors, columns, Store("o0", self._place, total))
 
     def _cells(self, rows: int, vectors: int, columns: Index | None, stmt: Store) -> Body:

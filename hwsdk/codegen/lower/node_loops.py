@@ -29,8 +29,7 @@ from hwsdk.codegen.loop_ir import (
     Value,
 )
 from hwsdk.codegen.lower.lowered import Lowered, Machine, Namer, Tasks, compare, finish_kernel, rows_per_task
-from hwsdk.codegen.lower.row import COMBINE
-from hwsdk.codegen.neutral import neutral
+from hwsdk.codegen.neutral import COMBINE, neutral
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import UnsupportedError
 from hwsdk.graph.dims import Ranges, product, sym

@@ -25,8 +25,8 @@ from hwsdk.codegen.loop_ir import (
     Unary,
     Value,
 )
-from hwsdk.codegen.lower.library import Context, axis_of, over_lines
 from hwsdk.codegen.lower.lowered import Lowered, compare
+from hwsdk.codegen.lower.node_loops import Context, axis_of, over_lines
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import ceildiv, minimum, sym
 

@@ -37,19 +37,19 @@ from hwsdk.codegen.lower.lowered import (
     at,
     compare,
     finish_kernel,
+    finished,
     flatten_block,
     lets_for,
     merge,
     rows_per_task,
 )
-from hwsdk.codegen.neutral import neutral
+from hwsdk.codegen.neutral import COMBINE, neutral
 from hwsdk.codegen.planner.problem import typical
 from hwsdk.codegen.rewrite import Rewriter, refs
 from hwsdk.codegen.schedule import RowSchedule
 from hwsdk.graph.dims import Ranges, floordiv, mod, product, substitute, sym
 
 ELEMENTS_PER_TASK = 4096
-COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 DECISIONS = ("accumulators", "rows_per_task")  # what is read of a schedule
 CHAINS = 4  # independent partial results: hides the latency of the combining operation
 
@@ -315,11 +315,7 @@ class RowLowering:
             odd = partial[-1:] if len(partial) % 2 else []
             partial = [*(Binary(dtype, COMBINE[op], a, b) for a, b in pairs), *odd]
         total: Value = Reduce(dtype, op, v, lanes, partial[0])
-        if f.finish is not None:
-            whole = total
-            total = Rewriter(value=lambda x: whole if isinstance(x, Ref) and x.name == "acc" else None)(
-                f.finish
-            )
+        total = finished(f.finish, total)
         buffer = self.names[f.block.output]
         out: list[Stmt] = [Let(f"s_{buffer}", total)]
         if f.block.output not in self.temps:

@@ -24,8 +24,8 @@ from hwsdk.codegen.loop_ir import (
     Store,
     Value,
 )
-from hwsdk.codegen.lower.library import Context
 from hwsdk.codegen.lower.lowered import Lowered, compare
+from hwsdk.codegen.lower.node_loops import Context
 from hwsdk.errors import UnsupportedError
 from hwsdk.graph.dims import product, sym
 

@@ -13,9 +13,9 @@ from hwsdk.codegen.lower import map as map_
 from hwsdk.codegen.lower.attention import AttentionLowering
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.extents import planner_extent
-from hwsdk.codegen.lower.library import lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.microkernel import Names, RegisterTile
+from hwsdk.codegen.lower.node_loops import lower_library
 from hwsdk.codegen.lower.problems import map_problem, row_problem, window_problem
 from hwsdk.codegen.overrides import Overrides
 from hwsdk.codegen.planner import (

@@ -23,15 +23,13 @@ from hwsdk.codegen.loop_ir import (
     Index,
     Let,
     Load,
-    Ref,
     Select,
     Stmt,
     Store,
     Value,
 )
-from hwsdk.codegen.lower.lowered import FlatBlock, Namer, at, compare, offsets_of, vector_loop
-from hwsdk.codegen.lower.row import COMBINE
-from hwsdk.codegen.neutral import neutral
+from hwsdk.codegen.lower.lowered import FlatBlock, Namer, at, compare, finished, offsets_of, vector_loop
+from hwsdk.codegen.neutral import COMBINE, neutral
 from hwsdk.codegen.rewrite import Rewriter, indices, loads, subvalues
 from hwsdk.graph.dims import ceildiv, coefficient, floordiv, free_symbols, maximum, minimum, substitute, sym
 
@@ -192,11 +190,7 @@ class StripLowering:
         out += step
         total: Value = Load(self.dtype, "many", (p, lane))
         if flat.finish is not None:
-            whole = total
-            finish = Rewriter(index=self._at_pixel)(flat.finish)
-            total = Rewriter(value=lambda v: whole if isinstance(v, Ref) and v.name == "acc" else None)(
-                finish
-            )
+            total = finished(Rewriter(index=self._at_pixel)(flat.finish), total)
         offset = self._at_pixel(flat.offset)
         out.append(For("p", self.size, (Store("o0", (offset,), total),), "unroll"))
         return out

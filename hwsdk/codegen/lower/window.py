@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Iter, Kernel
-from hwsdk.codegen.loop_ir import Alloc, Binary, Buffer, Const, For, Index, Load, Ref, Stmt, Store, Value
+from hwsdk.codegen.loop_ir import Alloc, Binary, Buffer, Const, For, Index, Load, Stmt, Store
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
     Lowered,
@@ -20,6 +20,7 @@ from hwsdk.codegen.lower.lowered import (
     Tasks,
     at,
     finish_kernel,
+    finished,
     flatten_block,
     lets_for,
     merge,
@@ -27,10 +28,8 @@ from hwsdk.codegen.lower.lowered import (
     vector_loop,
 )
 from hwsdk.codegen.lower.map import vector_iter
-from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.strips import StripLowering
-from hwsdk.codegen.neutral import neutral
-from hwsdk.codegen.rewrite import Rewriter
+from hwsdk.codegen.neutral import COMBINE, neutral
 from hwsdk.codegen.schedule import WindowSchedule
 from hwsdk.graph.dims import Ranges, product
 
@@ -115,11 +114,6 @@ def _reduction(
     for i in reversed(reduce):
         step = (For(i.name, i.extent, step),)
     out += step
-    total: Value = Load(dtype, name, (lane,))
-    if flat.finish is not None:
-        whole = total
-        total = Rewriter(value=lambda v: whole if isinstance(v, Ref) and v.name == "acc" else None)(
-            flat.finish
-        )
+    total = finished(flat.finish, Load(dtype, name, (lane,)))
     out.append(Store("o0", (flat.offset,), total))
     return out

@@ -16,7 +16,7 @@ import numpy as np
 
 from hwsdk.codegen.loop_ir import LoopKernel
 from hwsdk.sim.chip import Chip
-from hwsdk.sim.lanes.memory import Array, Cells, Clock, LaneFault
+from hwsdk.sim.lanes.memory import Array, Cells, LaneFault
 from hwsdk.sim.stats import PlaceStats, Stats, UnitStats
 from hwsdk.target_desc.model import Memory
 
@@ -28,9 +28,7 @@ class Counters:
     chip: Chip
     width: int  # lanes in lockstep
     statements: int = 0
-    barriers: int = 0
-    conflicts: int = 0  # extra turns at banks
-    turns: int = 0
+    turns: int = 0  # cycles of a bank: each lane of the longest queue takes one
     bytes: dict[tuple[str, str], int] = field(default_factory=dict)
     moved: dict[str, int] = field(default_factory=dict)
     uses: dict[str, int] = field(default_factory=dict)
@@ -52,9 +50,8 @@ class Counters:
     def free(self, cells: Cells, size: int) -> None:
         self.held[cells.place] -= size
 
-    def access(self, cells: Cells, verb: str, at: Array, lane: Array, clock: Clock) -> None:
+    def access(self, cells: Cells, verb: str, at: Array, lane: Array) -> None:
         """One statement's accesses: elements and the lanes that make them."""
-        del clock
         key = (verb, cells.place)
         self.bytes[key] = self.bytes.get(key, 0) + at.size * cells.itemsize
         if not at.size or cells.kind == "private":
@@ -77,7 +74,6 @@ class Counters:
         longest = np.zeros(int(group.max()) + 1, np.int64)
         np.maximum.at(longest, queues[0][0], queues[1])
         self.turns += int(longest.sum())
-        self.conflicts += int(longest.sum() - (longest > 0).sum())
 
     # --------------------------------------------------------------------------------------------------- statistics
     def stats(self, kernel: LoopKernel, groups: int, unwritten: dict[str, int]) -> Stats:

@@ -30,7 +30,17 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import SimulationError
 from hwsdk.sim.lanes.counters import Counters
-from hwsdk.sim.lanes.memory import Array, Cells, Clock, LaneFault, Touched, check_read, check_write
+from hwsdk.sim.lanes.memory import (
+    Array,
+    Cells,
+    Clock,
+    LaneFault,
+    Touched,
+    as_indices,
+    check_read,
+    check_write,
+    row_major,
+)
 from hwsdk.sim.lanes.uses import Copies, run_use
 from hwsdk.sim.lanes.values import Evaluation, Names
 from hwsdk.target_desc.model import Target
@@ -51,7 +61,6 @@ class Batch:
         self.lane = (np.arange(self.lanes, dtype=np.int64) + first * clock.group_lanes)[:, None]
         self.copies = Copies()
         self.statement: Stmt | None = None
-        self.used: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------- statements
     def body(self, body: Body, names: Names, mask: Array) -> None:
@@ -144,12 +153,10 @@ class Batch:
     def _alloc(self, buffer: Buffer, names: Names) -> Cells:
         memory = self.memories[buffer.place]
         shape = [self._uniform(names.index(e), buffer) for e in buffer.shape]
-        strides = [self._uniform(names.index(s), buffer) for s in buffer.strides] if buffer.strides else None
-        if strides is None:
-            strides, step = [], 1
-            for e in reversed(shape):
-                strides.insert(0, step)
-                step *= e
+        stated = buffer.strides
+        strides = (
+            row_major(shape) if stated is None else [self._uniform(names.index(s), buffer) for s in stated]
+        )
         size = 1 + sum((e - 1) * s for e, s in zip(shape, strides)) if all(shape) else 0
         shared = memory.kind == "scratchpad"
         rows = self.groups if shared else self.lanes
@@ -157,7 +164,7 @@ class Batch:
             buffer.name, "scratch" if shared else "private", buffer.place,
             np.zeros(rows * size, numpy_dtype(buffer.dtype)), size, np.zeros(rows * size, bool),
             touched=Touched.none(rows * size) if shared and self.check else None,
-            strides=tuple(np.full((1, 1), s, np.int64) for s in strides), shape=tuple(shape),
+            strides=as_indices(strides), shape=tuple(shape),
         )  # fmt: skip
         self.cells[buffer.name] = cells
         self.counters.take(cells, self._instance_bytes(cells), memory)
@@ -198,7 +205,7 @@ class Batch:
         cells, at, lane, acting = self.offsets(name, index, mask)
         if self.check:
             check_read(cells, at, lane, self.clock)
-        self.counters.access(cells, "read", at, lane, self.clock)
+        self.counters.access(cells, "read", at, lane)
         out = np.zeros(acting.shape, cells.data.dtype)
         out[acting] = cells.data[at]
         return out
@@ -207,7 +214,7 @@ class Batch:
         cells, at, lane, acting = self.offsets(name, index, mask)
         if self.check:
             check_write(cells, at, lane, self.clock)
-        self.counters.access(cells, "written", at, lane, self.clock)
+        self.counters.access(cells, "written", at, lane)
         cells.data[at] = np.broadcast_to(value, acting.shape)[acting]
         cells.valid[at] = True
 
@@ -235,6 +242,5 @@ class Batch:
                 f"barrier divergence: {int(come[group])} of {members} lanes reach {stmt.name} in group"
                 f" {group + self.first}"
             )
-        self.counters.barriers += int((come > 0).sum())
         if members == self.clock.group_lanes:
             self.clock.time += 1

@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from hwsdk.codegen.loop_ir import Body, For, LoopKernel, parallel_loop
+from hwsdk.codegen.loop_ir import Body, LoopKernel, group_loops, parallel_loop
 from hwsdk.codegen.loop_print import print_statement
 from hwsdk.codegen.loop_verify import verify_kernel
-from hwsdk.codegen.loop_verify_lanes import nested_parallel
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import SimulationError
 from hwsdk.sim.chip import Chip
 from hwsdk.sim.lanes.counters import Counters
 from hwsdk.sim.lanes.execute import Batch
-from hwsdk.sim.lanes.memory import Array, Cells, Clock, LaneFault, Touched
+from hwsdk.sim.lanes.memory import Array, Cells, Clock, LaneFault, Touched, as_indices, row_major
 from hwsdk.sim.lanes.values import Names
 from hwsdk.sim.stats import Stats
 from hwsdk.target_desc.model import Target
@@ -31,8 +30,7 @@ BATCH_LANES = 1 << 14
 
 def has_lanes(kernel: LoopKernel) -> bool:
     """Has the kernel loops inside a workgroup?"""
-    grid = parallel_loop(kernel)
-    return grid is not None and nested_parallel(grid) is not None
+    return bool(group_loops(kernel))
 
 
 class LaneMachine:
@@ -45,15 +43,12 @@ class LaneMachine:
         grid = parallel_loop(kernel)
         assert grid is not None
         self.grid = grid
-        self.loops: list[For] = []
-        self.heads: list[Body] = []  # statements of each level before the next loop
-        loop: For | None = grid
-        while loop is not None:
-            inner = nested_parallel(loop)
-            self.heads.append(tuple(s for s in loop.body if s is not inner))
-            if inner is not None:
-                self.loops.append(inner)
-            loop = inner
+        self.loops = group_loops(kernel)
+        nest = (grid, *self.loops)
+        inner = (*self.loops, None)
+        self.heads: list[Body] = [  # statements of each level before the next loop
+            tuple(s for s in loop.body if s is not next_loop) for loop, next_loop in zip(nest, inner)
+        ]
         self.shape = tuple(int(x.extent) for x in self.loops if isinstance(x.extent, int))
 
     def run(
@@ -112,15 +107,10 @@ class LaneMachine:
         valid = np.array(
             np.broadcast_to(np.asarray(held, bool).reshape(-1) if np.ndim(held) else held, flat.shape)
         )
-        strides: list[int] = []
-        step = 1
-        for e in reversed(shape):
-            strides.insert(0, step)
-            step *= e
         return Cells(
             name, "param", param.place, flat.copy() if output else flat, flat.size, valid, writable=output,
             touched=Touched.none(flat.size) if output and self.check else None,
-            strides=tuple(np.full((1, 1), s, np.int64) for s in strides), shape=shape,
+            strides=as_indices(row_major(shape)), shape=shape,
         )  # fmt: skip
 
     def _batch(

@@ -13,7 +13,9 @@ Design choice: times are barrier counts.  All workgroups of a batch run in step,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -58,7 +60,6 @@ class Cells:
     flight: Array | None = None  # per element: asynchronous copies that write it (high bits) and read it
     strides: tuple[Array, ...] = ()  # in elements, as index arrays
     shape: tuple[Any, ...] = ()
-    moved: dict[str, int] = field(default_factory=dict)
 
     @property
     def itemsize(self) -> int:
@@ -66,6 +67,16 @@ class Cells:
 
     def element(self, flat: int) -> str:
         return f"{self.name}[{flat % max(1, self.size)}]"
+
+
+def row_major(shape: Sequence[int]) -> list[int]:
+    """Strides in elements."""
+    return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+def as_indices(numbers: Iterable[int]) -> tuple[Array, ...]:
+    """Numbers as indices that all lanes share."""
+    return tuple(np.full((1, 1), n, np.int64) for n in numbers)
 
 
 @dataclass

@@ -198,7 +198,7 @@ def _fetch(batch: Batch, o: _Operand, dtype: str) -> Array:
     at, lane = o.elements()
     if batch.check:
         check_read(o.cells, at, lane, batch.clock)
-    batch.counters.access(o.cells, "read", at, lane, batch.clock)
+    batch.counters.access(o.cells, "read", at, lane)
     return _as(o.read(), dtype)
 
 
@@ -206,7 +206,7 @@ def _put(batch: Batch, o: _Operand, values: Array) -> None:
     at, lane = o.elements()
     if batch.check:
         check_write(o.cells, at, lane, batch.clock)
-    batch.counters.access(o.cells, "written", at, lane, batch.clock)
+    batch.counters.access(o.cells, "written", at, lane)
     o.write(values)
     o.cells.valid[at] = True
 
@@ -220,7 +220,7 @@ def _depart(batch: Batch, sources: list[_Operand], results: list[tuple[_Operand,
             depart(o.cells, o.elements()[0], writes=False)
     for o, values in results:
         at, lane = o.elements()
-        batch.counters.access(o.cells, "written", at, lane, batch.clock)
+        batch.counters.access(o.cells, "written", at, lane)
         flight.writes.append((o, values))
         depart(o.cells, at, writes=True)
     batch.copies.start(batch, flight)

@@ -26,6 +26,7 @@ from hwsdk.codegen.loop_ir import (
     Value,
     value_children,
 )
+from hwsdk.codegen.neutral import COMBINE
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import evaluate, free_symbols
@@ -34,8 +35,6 @@ from hwsdk.sim.lanes.memory import Array
 
 if TYPE_CHECKING:
     from hwsdk.sim.lanes.execute import Batch
-
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
 class Names:
@@ -115,7 +114,7 @@ class Evaluation:
             names = self.names.inner()
             names.indices[node.var] = np.full((1, 1), i, np.int64)
             part = Evaluation(self.batch, names, self.mask)(node.value)
-            total = part if total is None else np_scalar(_COMBINE[node.op], total, part)
+            total = part if total is None else np_scalar(COMBINE[node.op], total, part)
         if total is None:
             return np.asarray(convert(np.full((1, 1), neutral(node.op, node.dtype)), node.dtype))
         return total

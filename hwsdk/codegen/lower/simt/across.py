@@ -28,8 +28,8 @@ from hwsdk.codegen.loop_ir import (
     View,
 )
 from hwsdk.codegen.lower.lowered import compare
-from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.simt.facts import SimtChip
+from hwsdk.codegen.neutral import COMBINE
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import PlanError
 from hwsdk.graph.dims import sym

@@ -1,7 +1,8 @@
-"""Which way a contraction takes on lanes: matrix intrinsics in planned blocks, else one lane per few elements.
+"""Which way a contraction takes on lanes: matrix intrinsics, plain arithmetic on staged blocks, or single elements.
 
 Design choice: the planner's versions are kernels behind its own selector, as on every other machine; a version whose
-intrinsic cannot be fed here is left out, and when none is left the elements are computed one by one.
+intrinsic cannot be fed here is left out.  When none is left, lanes multiply staged blocks themselves; what is no
+product of two matrices, or has no scratchpad, is computed element by element.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from hwsdk.codegen.blocks import Kernel
 from hwsdk.codegen.loop_ir import Alloc, Index, walk
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.extents import planner_extent
-from hwsdk.codegen.lower.lowered import Lowered, Machine, with_fallback
+from hwsdk.codegen.lower.lowered import Lowered, Machine, behind_selector, with_fallback
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import matrix_uses
 from hwsdk.codegen.lower.simt.map import lower_elements
@@ -23,7 +24,7 @@ from hwsdk.codegen.planner.selector import select
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import PlanError
-from hwsdk.graph.dims import Dim, Ranges, eq, le, maximum, product, substitute
+from hwsdk.graph.dims import Dim, Ranges, le, maximum, product, substitute
 
 VERSIONS = 3
 
@@ -97,10 +98,7 @@ class Contractions:
         m, n, k = (maximum(1, e) for e in source.extents)
         outers = maximum(1, product(i.extent for i in source.outer))
         choice = substitute(choice, {"m": m, "n": n, "k": k, "batch": outers})
-        main = made[-1][0]
-        for number in range(len(made) - 2, -1, -1):
-            main = with_fallback(made[number][0], eq(choice, number), main)
-        return [main]
+        return [behind_selector([x for x, _ in made], choice)]
 
     def _planned(
         self, source: ContractionLowering

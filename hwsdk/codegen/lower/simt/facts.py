@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import prod
 
 from hwsdk.codegen.loop_ir import Body, For, FromIndex, Index, Let
 from hwsdk.dtypes import DTYPES
@@ -90,11 +91,11 @@ class SimtChip:
         """At most this many lockstep groups in a workgroup."""
         return 1 if self.wave is None else max(1, min(wanted, self.wave.max or wanted))
 
-    def lanes(self, waves: int, body: Body, number: str = "t") -> Body:
-        """The body for every lane of a workgroup; `number` is bound to the lane's number in the workgroup."""
+    def lanes(self, waves: int, body: Body) -> Body:
+        """The body for every lane of a workgroup; `t` is bound to the lane's number in the workgroup."""
         flat: Index = sym("wave") * self.width + sym("lane") if self.wave is not None else sym("lane")
         inner: Body = (
-            For("lane", self.width, (Let(number, FromIndex("i64", flat)), *body), "parallel", self.lane.name),
+            For("lane", self.width, (Let("t", FromIndex("i64", flat)), *body), "parallel", self.lane.name),
         )
         if self.wave is None:
             return inner
@@ -124,15 +125,18 @@ def _access_bytes(target: Target, registers: Memory) -> int:
     """The widest plain copy of one lane between memory and its registers; one register where none is described."""
     found = [int(registers.width_bytes) if isinstance(registers.width_bytes, int) else 4]
     for x in target.intrinsics.values():
-        if x.scope != target.levels[-1].name or set(x.operands) != {"dst", "src"}:
+        places = {o.place: o for o in x.operands.values()}
+        sources = [p for p in places if p != registers.name]
+        if x.scope != target.levels[-1].name or registers.name not in places or len(sources) != 1:
             continue
-        dst, src = x.operands["dst"], x.operands["src"]
-        sizes = list(x.dims.values())
-        if dst.place != registers.name or not _COPY.fullmatch("".join(x.semantics.split())):
-            continue
-        if target.memory(src.place).kind == "dram" and all(isinstance(s, int) for s in sizes):
-            count = 1
-            for s in sizes:
-                count *= int(s)  # type: ignore[arg-type]
-            found.append(count * DTYPES[dst.dtype].size_bytes)
+        memory = next((m for m in target.memories if m.name == sources[0]), None)
+        plain = _COPY.fullmatch("".join(x.semantics.split()))
+        if (
+            plain
+            and memory is not None
+            and memory.kind == "dram"
+            and all(isinstance(s, int) for s in x.dims.values())
+        ):
+            size = DTYPES[places[registers.name].dtype].size_bytes
+            found.append(prod(int(str(s)) for s in x.dims.values()) * size)
     return max(found)

@@ -15,7 +15,6 @@ import numpy as np
 
 from hwsdk.codegen.loop_ir import Index
 from hwsdk.codegen.planner.roles import Roles, contraction_roles
-from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import floordiv, mod, sym
 from hwsdk.intrinsics import compiled
 from hwsdk.target_desc.model import Intrinsic, Target
@@ -183,8 +182,3 @@ def _matrix_uses(key: _Key) -> tuple[MatrixUse, ...]:
         assert acc is not None
         out.append(MatrixUse(x, roles, a, b, acc, rest[0] if rest else roles.acc))
     return tuple(out)
-
-
-def bytes_of(part: Fragment) -> int:
-    """Of one lane's items."""
-    return part.items * DTYPES[part.dtype].size_bytes

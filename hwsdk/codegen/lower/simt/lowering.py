@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hwsdk.codegen.blocks import Kernel, Tensor
-from hwsdk.codegen.lower.library import context_of, lower_library
 from hwsdk.codegen.lower.lowered import Lowered, Machine
+from hwsdk.codegen.lower.node_loops import context_of, lower_library
 from hwsdk.codegen.lower.simt.contraction import Contractions
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.map import lower_elements

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hwsdk.codegen.blocks import Iter, Kernel
+from hwsdk.codegen.blocks import Kernel
 from hwsdk.codegen.iters import decode_lets
 from hwsdk.codegen.loop_ir import (
     Alloc,
@@ -23,10 +23,8 @@ from hwsdk.codegen.loop_ir import (
     Index,
     Let,
     Load,
-    Ref,
     Stmt,
     Store,
-    Value,
 )
 from hwsdk.codegen.lower.lowered import (
     FlatBlock,
@@ -36,15 +34,15 @@ from hwsdk.codegen.lower.lowered import (
     at,
     compare,
     finish_kernel,
+    finished,
     flatten_block,
     lets_for,
     merge,
 )
 from hwsdk.codegen.lower.map import vector_iter
-from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.simt.facts import SimtChip
-from hwsdk.codegen.neutral import neutral
-from hwsdk.codegen.rewrite import Rewriter, subvalues
+from hwsdk.codegen.neutral import COMBINE, neutral
+from hwsdk.codegen.rewrite import subvalues
 from hwsdk.graph.dims import Ranges, ceildiv, floordiv, mod, product, simplify, sym
 
 WAVES = 8  # lockstep groups of a workgroup that computes elements
@@ -134,19 +132,12 @@ class ElementLowering:
         combiner, dtype = flat.block.combiner or "sum", flat.block.accumulator or flat.value.dtype
         old = Load(dtype, "acc", (cell,))
         step: Body = each(*lets, Store("acc", (cell,), Binary(dtype, COMBINE[combiner], old, flat.value)))
-        for it in reversed(self._reduce()):
+        for it in reversed(self.flat.block.reduce):
             step = (For(it.name, it.extent, step),)
-        total: Value = old
-        if flat.finish is not None:
-            total = Rewriter(value=lambda x: old if isinstance(x, Ref) and x.name == "acc" else None)(
-                flat.finish
-            )
+        total = finished(flat.finish, old)
         return (
             Alloc(Buffer("acc", dtype, (wide,), self.chip.registers.name)),
             *each(Store("acc", (cell,), Const(dtype, neutral(combiner, dtype)))),
             *step,
             *each(Store(self.namer.outputs[0], (flat.offset,), total, flat.where)),
         )
-
-    def _reduce(self) -> tuple[Iter, ...]:
-        return self.flat.block.reduce

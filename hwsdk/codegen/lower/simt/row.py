@@ -25,7 +25,15 @@ from hwsdk.codegen.loop_ir import (
     Store,
     Value,
 )
-from hwsdk.codegen.lower.lowered import FlatBlock, Lowered, Machine, compare, finish_kernel, with_fallback
+from hwsdk.codegen.lower.lowered import (
+    FlatBlock,
+    Lowered,
+    Machine,
+    compare,
+    finish_kernel,
+    finished,
+    with_fallback,
+)
 from hwsdk.codegen.lower.row import RowLowering
 from hwsdk.codegen.lower.simt.across import Across, Exchange
 from hwsdk.codegen.lower.simt.facts import SimtChip
@@ -160,10 +168,7 @@ class SimtRowLowering(RowLowering):
         out, total = self.across.reduce(buffer, op, dtype, partial)
         if f.finish is not None:
             out.append(Let(f"r_{buffer}", total))
-            whole: Value = Ref(dtype, f"r_{buffer}")
-            total = Rewriter(value=lambda x: whole if isinstance(x, Ref) and x.name == "acc" else None)(
-                f.finish
-            )
+            total = finished(f.finish, Ref(dtype, f"r_{buffer}"))
         return [*out, Let(f"s_{buffer}", total), *self._kept(f, buffer, total.dtype)]
 
     def _statistic(self, f: FlatBlock) -> list[Stmt]:

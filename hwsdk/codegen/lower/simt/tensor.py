@@ -33,7 +33,6 @@ from hwsdk.codegen.loop_ir import (
     Let,
     Load,
     LoopKernel,
-    Ref,
     Stmt,
     Store,
     Sync,
@@ -42,7 +41,7 @@ from hwsdk.codegen.loop_ir import (
     View,
 )
 from hwsdk.codegen.lower.contraction import ContractionLowering
-from hwsdk.codegen.lower.lowered import Lowered, Machine, compare, dims_of
+from hwsdk.codegen.lower.lowered import Lowered, Machine, compare, dims_of, finished
 from hwsdk.codegen.lower.simt.across import Across
 from hwsdk.codegen.lower.simt.facts import AsyncCopy, SimtChip
 from hwsdk.codegen.lower.simt.fragments import MatrixUse
@@ -286,11 +285,7 @@ class TensorContraction:
         wanted = self.source.dtype
         total = total if total.dtype == wanted else Cast(wanted, total)
         if self.flat.finish is not None:
-            whole = total
-            finish = moved(self.flat.finish)
-            total = Rewriter(value=lambda x: whole if isinstance(x, Ref) and x.name == "acc" else None)(
-                finish
-            )
+            total = finished(moved(self.flat.finish), total)
         offset = self.flat.offset if isinstance(self.flat.offset, int) else substitute(self.flat.offset, here)
         lets = tuple(Let(x.name, moved(x.value)) for x in self.flat.lets)
         return (*lets, Store("o0", (offset,), total))

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Kernel, Tensor
-from hwsdk.codegen.loop_ir import Index, Load, Ref
+from hwsdk.codegen.loop_ir import Index, Load
 from hwsdk.codegen.lower.extents import planner_extent
-from hwsdk.codegen.lower.library import lower_library
-from hwsdk.codegen.lower.lowered import Lowered, Machine
+from hwsdk.codegen.lower.lowered import Lowered, Machine, finished
 from hwsdk.codegen.lower.map import lower_map
+from hwsdk.codegen.lower.node_loops import lower_library
 from hwsdk.codegen.lower.row import lower_row
 from hwsdk.codegen.lower.staged.contraction import StagedContraction
 from hwsdk.codegen.lower.staged.facts import Chip, MatrixOp
@@ -29,7 +29,7 @@ from hwsdk.codegen.lower.staged.windows import WindowLowering
 from hwsdk.codegen.lower.window import lower_window
 from hwsdk.codegen.overrides import Overrides
 from hwsdk.codegen.planner import Abilities, Contraction, Range, plan_top
-from hwsdk.codegen.rewrite import Rewriter, loads
+from hwsdk.codegen.rewrite import loads
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.errors import PlanError
 from hwsdk.graph.dims import Ranges, free_symbols, product, sym
@@ -196,7 +196,7 @@ def _split_finish(kernel: Kernel) -> tuple[Kernel, Kernel]:
     bare = replace(block, output=total.name, index=index, finish=None, lets=())
     acc = Load(dtype, total.name, index)
     assert block.finish is not None
-    value = Rewriter(value=lambda v: acc if isinstance(v, Ref) and v.name == "acc" else None)(block.finish)
+    value = finished(block.finish, acc)
     epilogue = replace(block, iters=block.parallel, value=value, combiner=None, accumulator=None, finish=None)
     read = {x.buffer for x in loads(value, *(x.value for x in block.lets))}
     inside = {x.buffer for x in loads(block.value)}

@@ -22,12 +22,11 @@ from hwsdk.codegen.lower.lowered import (
     flatten_block,
     merge,
 )
-from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip, VectorOp
 from hwsdk.codegen.lower.staged.pipeline import Staging, pipeline
 from hwsdk.codegen.lower.staged.program import BESIDE, Hoist, NotVector, Slot, Staged, Strips, VectorProgram
 from hwsdk.codegen.lower.staged.tiles import ONE, Place, Streams, Tiling, only_used, room_for, steps_of
-from hwsdk.codegen.neutral import neutral
+from hwsdk.codegen.neutral import COMBINE, neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.graph.dims import (
     Ranges,

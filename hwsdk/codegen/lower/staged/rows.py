@@ -37,11 +37,11 @@ from hwsdk.codegen.lower.lowered import (
     merge,
     with_fallback,
 )
-from hwsdk.codegen.lower.row import COMBINE, lower_row
+from hwsdk.codegen.lower.row import lower_row
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging, bind, pipeline
 from hwsdk.codegen.lower.staged.program import Hoist, NotVector, Slot, Staged, Strips, VectorProgram
-from hwsdk.codegen.neutral import neutral
+from hwsdk.codegen.neutral import COMBINE, neutral
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import (

@@ -13,12 +13,11 @@ from hwsdk.codegen.blocks import Iter, Kernel
 from hwsdk.codegen.loop_ir import Const, Index, Load
 from hwsdk.codegen.lower.lowered import Machine, Namer, at, flatten_block, merge
 from hwsdk.codegen.lower.map import contiguous_iter
-from hwsdk.codegen.lower.row import COMBINE
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.pipeline import Staging
 from hwsdk.codegen.lower.staged.program import NotVector
 from hwsdk.codegen.lower.staged.tiles import ONE, only_used
-from hwsdk.codegen.neutral import neutral
+from hwsdk.codegen.neutral import COMBINE, neutral
 from hwsdk.codegen.rewrite import loads
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import (
