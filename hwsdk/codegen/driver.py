@@ -93,7 +93,7 @@ def check_precision(target: Target, precision: str | None) -> None:
         return
     dtype(precision)
     found = {"f32"} if target.native("f32") else set()
-    if target.codegen.model != "simd":  # a SIMD core takes the model's own dtype, others convert on the way
+    if target.codegen.model == "sequential":  # machines of lanes and SIMD cores take the model's own dtype
         found |= {m.dtypes[0] for m in Chip.of(target).matrices}
     if precision not in found:
         raise UnsupportedError(
@@ -147,11 +147,9 @@ def lower_kernels(
             lowering = SimdLowering(target, graph, ranges, overrides)
         case "simt":
             lowering = SimtLowering(target, graph, ranges)
-        case "sequential":
+        case _:  # sequential
             precision = options.precision or target.codegen.default_precision
             lowering = StagedLowering(target, graph, ranges, precision, overrides)
-        case model:
-            raise PlanError(f"target {target.name}: codegen.model {model} has no lowering yet")
     alike = Alike(lowering.lower, frozenset(graph.constants), ranges, overrides)
     out: list[Lowered] = []
     extra: list[Tensor] = []

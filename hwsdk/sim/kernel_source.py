@@ -20,10 +20,8 @@ from typing import Any
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Body,
-    Const,
     For,
     If,
-    Index,
     Intrin,
     Let,
     LoopKernel,
@@ -32,14 +30,12 @@ from hwsdk.codegen.loop_ir import (
     Store,
     Switch,
     Sync,
-    Value,
-    View,
     parallel_loop,
     walk,
 )
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import SimulationError
-from hwsdk.graph.dims import Expr, coefficient, free_symbols, substitute
+from hwsdk.graph.dims import coefficient, free_symbols
 from hwsdk.sim.access_source import Accesses
 from hwsdk.sim.accumulations import accumulations
 from hwsdk.sim.axes import lockstep_loops, nesting
@@ -51,6 +47,7 @@ from hwsdk.sim.plain_cost import Entry, PlainUnits, Tally
 from hwsdk.sim.program import Program
 from hwsdk.sim.source import Axis, BufferVar, Scope, Symbol, Writer
 from hwsdk.sim.store_source import Stores
+from hwsdk.sim.use_source import Uses
 from hwsdk.sim.value_source import Values
 
 BUDGET = 1 << 16  # lanes that one NumPy operation may work on
@@ -76,6 +73,7 @@ class _Generator:
         self.constants: dict[str, Any] = {}
         self.values = Values(self.writer, self.accesses, self.constants)
         self.stores = Stores(kernel.name, self.writer, self.accesses, self.values)
+        self.uses = Uses(self.writer, self.accesses, self.values)
         self.units = PlainUnits.of(target)
         self.entries: list[Entry] = []
         self.statements: list[Stmt] = []
@@ -257,7 +255,7 @@ class _Generator:
             case Outline(body=body):
                 self.body(body, scope)
             case Intrin():
-                self.use(stmt, scope, tally)
+                self.uses.one(stmt, len(self.statements), scope, tally)
             case Sync(name=name):
                 if self.facts.meets(name):
                     self.yields = True
@@ -327,45 +325,13 @@ class _Generator:
         self.variables[variable] = loop.var
         inner.symbols[loop.var] = Symbol(variable)
         count = self.writer.temp(extent, "n")
-        done, before = self.repeat(loop, inner, variable, count), len(self.entries)
+        done, before = "", len(self.entries)
+        if not self.expanded:
+            done = self.uses.many(loop, len(self.statements) + 1, inner, variable, count)
         with self.writer.nested(f"for {variable} in range({done + ', ' if done else ''}{count}):"):
             self.deeper(loop.body, inner)
         for entry in range(before, len(self.entries)) if done else ():
             self.writer.line(f"C[{entry}] += {done}")
-
-    def repeat(self, loop: For, inner: Scope, variable: str, count: str) -> str:
-        """A loop of uses that may be one operation: R.many does so for the first uses; gives how many."""
-        if self.expanded or inner.axes or len(loop.body) != 1 or not isinstance(loop.body[0], Intrin):
-            return ""
-        stmt, views, scalars = loop.body[0], "", ""
-        for _, operand in stmt.operands:
-            match operand:
-                case View(buffer=buffer, index=index):
-                    where = self.moving(index, loop.var, inner, f"for {variable} in range({count})")
-                    views += f"({inner.buffers[buffer].cell}, {where}), "
-                case Const():
-                    scalars += f"{self.values.value(operand).text}, "
-                case int() | Expr() if loop.var not in free_symbols(operand):
-                    scalars += f"{inner.index(operand)[0]}, "
-                case _:
-                    return ""
-        extents = "".join(f"{inner.index(e)[0]}, " for _, e in stmt.dims)
-        if any(loop.var in free_symbols(e) for _, e in stmt.dims):
-            extents = f"[({extents}) for {variable} in range({count})]"
-        else:
-            extents = f"({extents})"
-        done = self.writer.name("r")
-        number = len(self.statements) + 1
-        self.writer.line(f"{done} = R.many({number}, {count}, ({views}), ({scalars}), {extents})")
-        return done
-
-    def moving(self, index: tuple[Index, ...], var: str, scope: Scope, each: str) -> str:
-        """Text of the first index and of what each use adds; or of all indices and None."""
-        steps = [coefficient(i, var) for i in index]
-        if any(step is None for step in steps):
-            return f"[({''.join(scope.index(i)[0] + ', ' for i in index)}) {each}], None"
-        first = "".join(scope.index(substitute(i, {var: 0}))[0] + ", " for i in index)
-        return f"({first}), ({''.join(scope.index(s)[0] + ', ' for s in steps if s is not None)})"
 
     def deeper(self, body: Body, inner: Scope) -> None:
         """The body of a Python loop; now and then in a function of its own, as Python nests only 20 loops."""
@@ -452,20 +418,3 @@ class _Generator:
         if all(s.isdecimal() for s in sizes):
             return str(max(map(int, sizes)))
         return f"max({', '.join(sizes)})"
-
-    # ------------------------------------------------------------ intrinsics
-    def use(self, stmt: Intrin, scope: Scope, tally: Tally) -> None:
-        """R.use(number of the statement, views, scalars, dims, me), each in the order of the statement."""
-        self.values.start(scope, tally)
-        views, scalars = "", ""
-        for _, operand in stmt.operands:
-            if isinstance(operand, View):
-                index = "".join(scope.index(i)[0] + ", " for i in operand.index)
-                views += f"({scope.buffers[operand.buffer].cell}, ({index})), "
-            elif isinstance(operand, Value):
-                scalars += f"{self.values.value(operand).text}, "
-            else:
-                scalars += f"{scope.index(operand)[0]}, "
-        extents = "".join(f"{scope.index(e)[0]}, " for _, e in stmt.dims)
-        me = "me" if self.accesses.race else "0"
-        self.writer.line(f"R.use({len(self.statements)}, ({views}), ({scalars}), ({extents}), {me})")

@@ -11,6 +11,7 @@ from hwsdk import api
 from hwsdk.codegen.loop_ir import Intrin, walk
 from hwsdk.codegen.lower.simt.fragments import Fragment, fragment, matrix_uses
 from hwsdk.dtypes import numpy_dtype
+from hwsdk.errors import UnsupportedError
 from hwsdk.graph.dims import evaluate, sym
 from hwsdk.graph.graph import Graph, GraphBuilder
 from hwsdk.intrinsics import compiled
@@ -75,6 +76,11 @@ def test_what_no_intrinsic_multiplies_is_computed_element_by_element(dtype: str)
     x, w = (rng.integers(-4, 5, s).astype(numpy_dtype(dtype)) for s in ((7, 9), (9, 21)))
     got = api.Simulation(made)(x=x, w=w)["y"]
     np.testing.assert_array_equal(got.astype(np.float64), x.astype(np.float64) @ w.astype(np.float64))
+
+
+def test_a_precision_that_lanes_do_not_convert_to_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="no matrix product of bf16"):
+        api.compile_stages(product("f32", False), CHIP, precision="bf16")
 
 
 def test_a_block_never_exceeds_the_scratchpad() -> None:

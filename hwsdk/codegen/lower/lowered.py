@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hwsdk.codegen.blocks import Block, Iter, Kernel
+from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
 from hwsdk.codegen.inline import linear
 from hwsdk.codegen.iters import decode_lets, iter_ranges, mergeable
 from hwsdk.codegen.loop_ir import (
@@ -31,7 +31,7 @@ from hwsdk.codegen.loop_ir import (
     Value,
 )
 from hwsdk.codegen.lower.symbols import free_dims
-from hwsdk.codegen.rewrite import Rewriter, indices, refs, subvalues
+from hwsdk.codegen.rewrite import Rewriter, indices, loads, refs, subvalues
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import (
@@ -223,6 +223,12 @@ def flatten_block(kernel: Kernel, block: Block, namer: Namer, ranges: Ranges) ->
         rewriter.maybe(block.finish),
         rewriter.maybe(block.where),
     )
+
+
+def inputs_of(kernel: Kernel, block: Block) -> tuple[Tensor, ...]:
+    """The inputs that one block reads."""
+    used = {x.buffer for x in loads(*(n.value for n in block.lets), block.value, block.where, block.finish)}
+    return tuple(t for t in kernel.inputs if t.name in used)
 
 
 def offsets_of(flat: FlatBlock) -> tuple[list[Index], list[Index]]:

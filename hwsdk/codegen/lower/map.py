@@ -23,13 +23,13 @@ from hwsdk.codegen.lower.lowered import (
     at,
     finish_kernel,
     flatten_block,
+    inputs_of,
     lets_for,
     merge,
     offsets_of,
     rows_per_task,
     vector_loop,
 )
-from hwsdk.codegen.rewrite import subvalues
 from hwsdk.codegen.schedule import MapSchedule
 from hwsdk.graph.dims import Ranges, ceildiv, coefficient, minimum, product, sym
 
@@ -59,12 +59,7 @@ def _lower(
 ) -> Lowered:
     per_task = ELEMENTS_PER_TASK if schedule is None else schedule.elements_per_task
     planned: Planned = {} if schedule is None else {"schedule": schedule, "decisions": DECISIONS}
-    used = {
-        v.buffer
-        for v in subvalues(*(x.value for x in block.lets), block.value, block.where)
-        if hasattr(v, "buffer")
-    }
-    kernel = replace(kernel, blocks=(block,), inputs=tuple(t for t in kernel.inputs if t.name in used))
+    kernel = replace(kernel, blocks=(block,), inputs=inputs_of(kernel, block))
     namer = Namer(kernel)
     flat = flatten_block(kernel, block, namer, ranges)
     iters, gone = merge(block.iters, [flat])

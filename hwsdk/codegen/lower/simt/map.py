@@ -36,13 +36,13 @@ from hwsdk.codegen.lower.lowered import (
     finish_kernel,
     finished,
     flatten_block,
+    inputs_of,
     lets_for,
     merge,
 )
 from hwsdk.codegen.lower.map import vector_iter
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.neutral import COMBINE, neutral
-from hwsdk.codegen.rewrite import subvalues
 from hwsdk.graph.dims import Ranges, ceildiv, floordiv, mod, product, simplify, sym
 
 WAVES = 8  # lockstep groups of a workgroup that computes elements
@@ -52,11 +52,8 @@ def lower_elements(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ran
     """One launch per block (a concatenation has several)."""
     out = []
     for number, block in enumerate(kernel.blocks):
-        values = subvalues(*(x.value for x in block.lets), block.value, block.where, block.finish)
-        used = {v.buffer for v in values if isinstance(v, Load)}
         name = f"{kernel.name}_{number}" if number else kernel.name
-        inputs = tuple(t for t in kernel.inputs if t.name in used)
-        own = replace(kernel, name=name, blocks=(block,), inputs=inputs)
+        own = replace(kernel, name=name, blocks=(block,), inputs=inputs_of(kernel, block))
         out.append(ElementLowering(own, chip, machine, ranges).lower())
     return out
 
