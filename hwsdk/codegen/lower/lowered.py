@@ -247,7 +247,7 @@ def merge(iters: Sequence[Iter], flats: Iterable[FlatBlock]) -> tuple[list[Iter]
         a, b = offsets_of(f)
         moves += a
         shown += b
-    tied = {s for i in shown for s in free_symbols(i)}
+    tied = {s for i in (*shown, *(it.extent for it in iters)) for s in free_symbols(i)}
     out: list[Iter] = []
     gone: dict[str, Index] = {}
     for it in iters:

@@ -99,16 +99,7 @@ class RowLowering:
 
     def row(self) -> list[Stmt]:
         """All passes over the row that the iters `rows` name."""
-        flats = [flatten_block(self.kernel, b, self.namer, self.ranges) for b in self.kernel.blocks]
-        spaces = {i.name: replace(i, kind="parallel") for f in flats for i in f.block.iters}
-        rows = [i for n, i in spaces.items() if n.startswith("p")]
-        inner = [i for n, i in spaces.items() if n.startswith("r")]
-        flats, self.rows, self.inner = self._merged(flats, rows, inner)
-        self.temps = {t.name for t in self.kernel.temps}
-        self.names = {b.output: self.namer.buffer[b.output] for b in self.kernel.blocks}
-        self.long = {f.block.output for f in flats if not f.block.combiner and self._whole(f)}
-        self.scalars = {f.block.output for f in flats} - self.long
-        flats = [self._localised(f) for f in flats]
+        flats = self.prepared()
         length = product(i.extent for i in self.inner)
         place = self.machine.near.name
         body: list[Stmt] = [
@@ -120,6 +111,19 @@ class RowLowering:
         for phase in self._phases(flats):
             body += self._phase(phase, done)
         return body
+
+    def prepared(self) -> list[FlatBlock]:
+        """The blocks over merged iters, statistics of the row as values; fixes `rows` and `inner`."""
+        flats = [flatten_block(self.kernel, b, self.namer, self.ranges) for b in self.kernel.blocks]
+        spaces = {i.name: replace(i, kind="parallel") for f in flats for i in f.block.iters}
+        rows = [i for n, i in spaces.items() if n.startswith("p")]
+        inner = [i for n, i in spaces.items() if n.startswith("r")]
+        flats, self.rows, self.inner = self._merged(flats, rows, inner)
+        self.temps = {t.name for t in self.kernel.temps}
+        self.names = {b.output: self.namer.buffer[b.output] for b in self.kernel.blocks}
+        self.long = {f.block.output for f in flats if not f.block.combiner and self._whole(f)}
+        self.scalars = {f.block.output for f in flats} - self.long
+        return [self._localised(f) for f in flats]
 
     def _merged(
         self, flats: list[FlatBlock], rows: list[Iter], inner: list[Iter]

@@ -1,7 +1,7 @@
 """One value from all lanes of a row: exchanges inside a lockstep group, then the scratchpad across groups.
 
-Design choice: the exchange is an intrinsic found by its meaning (`d[l] = x[l ^ s]`, or `d[l] = x[i[l] % n]`); a dtype
-that no exchange carries goes through the scratchpad in halves.
+Design choice: the exchange is an intrinsic found by its meaning (`d[l] = x[l ^ s]`, or `d[l] = x[i[l] % n]`).  What is
+narrower than 32 bits travels widened; a dtype that no exchange carries goes through the scratchpad in halves.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from hwsdk.codegen.loop_ir import (
     Binary,
     Body,
     Buffer,
+    Cast,
     Const,
     FromIndex,
     If,
@@ -73,16 +74,22 @@ def _bits(x: Intrinsic, operand: str) -> int:
 
 @dataclass(frozen=True)
 class Across:
-    """Reductions over the lanes that share a row: one lockstep group, or `waves` of them."""
+    """Reductions over the lanes that share a row: `waves` lockstep groups, or `team` neighbours inside one (0: all)."""
 
     chip: SimtChip
     waves: int
     exchange: Exchange | None
+    team: int = 0
 
     def reduce(self, name: str, op: str, dtype: str, partial: Value) -> tuple[list[Stmt], Value]:
         """Statements that combine `partial` of every lane, and the value that all lanes then hold."""
-        if self.exchange is None or DTYPES[dtype].bits != 32:
+        wide = carried(dtype)
+        if self.exchange is None or wide is None:
             return self._halves(name, op, dtype, partial)
+        if wide != dtype:
+            kind = {"any": "max", "all": "min"}.get(op, op)
+            statements, widened = self.reduce(name, kind, wide, Cast(wide, partial))
+            return statements, Cast(dtype, widened)
         one = f"x_{name}"
         out: list[Stmt] = [
             Alloc(Buffer(one, dtype, (1,), self.chip.registers.name)),
@@ -107,7 +114,7 @@ class Across:
         out: list[Stmt] = [Alloc(Buffer(other, dtype, (1,), place))]
         if e.by_register:
             out.append(Alloc(Buffer(lanes, e.intrinsic.operands[e.where].dtype, (1,), place)))
-        step = self.chip.width // 2
+        step = (self.team or self.chip.width) // 2
         while step:
             where: View | Index = step
             if e.by_register:
@@ -152,4 +159,12 @@ class Across:
 
     def carries(self, dtype: str) -> bool:
         """Can a lockstep group reduce this dtype alone?"""
-        return self.exchange is not None and DTYPES[dtype].bits == 32
+        return self.exchange is not None and carried(dtype) is not None
+
+
+def carried(dtype: str) -> str | None:
+    """The dtype of 32 bits in which lanes exchange values; None where the values are wider."""
+    d = DTYPES[dtype]
+    if d.bits > 32:
+        return None
+    return dtype if d.bits == 32 else "f32" if d.kind == "f" else "u32" if d.kind == "u" else "i32"

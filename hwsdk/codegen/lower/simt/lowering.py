@@ -7,7 +7,7 @@ from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.node_loops import context_of, lower_library
 from hwsdk.codegen.lower.simt.contraction import Contractions
 from hwsdk.codegen.lower.simt.facts import SimtChip
-from hwsdk.codegen.lower.simt.map import lower_elements
+from hwsdk.codegen.lower.simt.map import lower_elements, lower_reduction
 from hwsdk.codegen.lower.simt.ordering import lower_ordering
 from hwsdk.codegen.lower.simt.row import lower_row
 from hwsdk.codegen.lower.simt.tasks import tasks_on_lanes
@@ -26,17 +26,25 @@ class SimtLowering:
         self.contractions = Contractions(self.chip, self.machine, ranges)
 
     def lower(self, kernel: Kernel) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
-        """The launches of one kernel, in order; nothing lies between them that is no graph value."""
-        return tuple(self._loops(kernel)), ()
+        """The launches of one kernel, in order, and the buffers that lie between them."""
+        self._between: list[Tensor] = []
+        loops = tuple(self._loops(kernel))
+        return loops, tuple(self._between)
 
     def _loops(self, kernel: Kernel) -> list[Lowered]:
         match kernel.kind:
             case "row":
-                return lower_row(kernel, self.chip, self.machine, self.ranges)
+                loops, between = lower_row(kernel, self.chip, self.machine, self.ranges)
+                self._between += between
+                return loops
             case "attention":
                 return [x for part in kernel.parts for x in self._loops(part)]
             case "contraction":
                 return self.contractions.lower(kernel)
+            case "window":
+                loops, between = lower_reduction(kernel, self.chip, self.machine, self.ranges)
+                self._between += between
+                return loops
             case "library":
                 return self._library(kernel)
         return lower_elements(kernel, self.chip, self.machine, self.ranges)

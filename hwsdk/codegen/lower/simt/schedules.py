@@ -1,0 +1,76 @@
+"""What was decided about kernels on lanes that are no products, with the description's field behind each number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hwsdk.codegen.lower.simt.facts import SimtChip
+from hwsdk.codegen.schedule import Reason, Reasons
+
+
+@dataclass(frozen=True)
+class LaneMapSchedule:
+    """Independent elements: `lanes` of a workgroup, each with `wide` neighbouring elements of the result.
+
+    split: lanes that share the reduction of one element, at most.
+    """
+
+    lanes: int
+    wide: int
+    split: int = 1
+    why: Reasons = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        split = f", up to {self.split} lanes per reduction" if self.split > 1 else ""
+        return f"{self.lanes} lanes per workgroup, {self.wide} neighbouring elements each{split}"
+
+
+@dataclass(frozen=True)
+class LaneRowSchedule:
+    """Rows.  lanes: that share one.  rows: that a workgroup of `waves` lockstep groups takes.  wide: elements of an
+    access.  steps: accesses of a lane that registers hold (0: the row is streamed).  split: most workgroups per row.
+    """
+
+    lanes: int
+    rows: int
+    waves: int
+    wide: int
+    steps: int = 0
+    split: int = 1
+    why: Reasons = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        home = f"held in registers, {self.steps} accesses each" if self.steps else "streamed"
+        split = f", up to {self.split} workgroups per row" if self.split > 1 else ""
+        return (
+            f"{self.lanes} lanes per row, {self.rows} rows per workgroup of {self.waves} groups,"
+            f" accesses of {self.wide} elements, row {home}{split}"
+        )
+
+
+def lanes_reason(chip: SimtChip, lanes: int, decision: str = "lanes") -> Reason:
+    """Lanes come in lockstep groups, as many as a workgroup may have."""
+    fields = [f"execution.{chip.lane.name}.count"]
+    if chip.wave is not None:
+        fields.append(f"execution.{chip.wave.name}.max")
+    return Reason(decision, str(lanes), tuple(fields))
+
+
+def wide_reason(chip: SimtChip, wide: int) -> Reason:
+    """The widest access of one lane, or one element where rows begin anywhere."""
+    path = (
+        f"intrinsics: widest copy of one {chip.lane.name} between {chip.main.name} and {chip.registers.name}"
+    )
+    return Reason("wide", str(wide), (path,))
+
+
+def registers_reason(chip: SimtChip, decision: str, value: int) -> Reason:
+    """What half of a lane's registers hold."""
+    path = f"memory.{chip.registers.name}"
+    return Reason(decision, str(value), (f"{path}.count", f"{path}.width_bytes", f"{path}.reserved_bytes"))
+
+
+def workers_reason(chip: SimtChip, decision: str, value: int) -> Reason:
+    """Enough to keep every core busy."""
+    counted = [x.name for x in chip.target.levels if x.count is not None and x is not chip.lane]
+    return Reason(decision, str(value), tuple(f"execution.{name}.count" for name in counted))
