@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwsdk.errors import ArtifactError, CodegenError, HwsdkError, ModelError, TargetError, UnsupportedError
+from hwsdk.errors import ArtifactError, CodegenError, HwsdkError, ModelError, TargetError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from hwsdk.codegen.artifact import Bundle
+    from hwsdk.codegen.artifact import Bundle, HostSide
     from hwsdk.codegen.driver import Compilation
     from hwsdk.graph.dims import Dim
     from hwsdk.graph.graph import Graph
@@ -155,7 +156,7 @@ def compile_stages(
 
 def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _silent) -> Bundle:
     """Machine code for a compilation, and everything else that goes into the artifact."""
-    from hwsdk.codegen.artifact import Bundle
+    from hwsdk.codegen.artifact import Bundle, HostSide
     from hwsdk.codegen.host_emit import emit_host
     from hwsdk.codegen.objects import compile_modules
 
@@ -165,15 +166,13 @@ def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _si
             f"target {target.name} is built by route {target.codegen.route}, which makes no machine code here; "
             "run it on the simulator: hwsdk sim"
         )
-    if target.codegen.model == "simt":
-        raise UnsupportedError(
-            f"target {target.name}: no artifact is made yet for machines of lanes with ids, as no port launches them;"
-            " simulate the model (hwsdk sim) or look at its code (hwsdk dump --stage asm)"
-        )
     support = _support(target)
-    texts = [*made.ir.items(), *support, ("host", emit_host(program))]
+    host_text = ("host", emit_host(program))
+    lanes = target.codegen.model == "simt"  # their host program runs on a processor of another kind
+    texts = [*made.ir.items(), *support, *([] if lanes else [host_text])]
     objects = compile_modules(texts, target, use_cache=cache, progress=progress)
     kernels, rest = objects[: len(made.ir)], objects[len(made.ir) :]
+    host_code, host = _beside(target, host_text, cache) if lanes else (rest[-1], HostSide())
     return Bundle(
         name=made.graph.name,
         target=target.name,
@@ -182,24 +181,52 @@ def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _si
         program=program,
         code=tuple(zip(made.ir, kernels)),
         constants=_constants(made),
-        features=target.features,
+        features=(target.codegen.llvm.cpu,) if lanes else target.features,  # a driver knows no finer ones
         support=tuple((name, code) for (name, _), code in zip(support, rest)),
-        host_code=rest[-1],
+        host_code=host_code,
+        host=host,
         constraints=_constraints(made.graph),
         kernels={item.loop.name: _about(made, item) for item in made.lowered},
     )
 
 
+def _beside(target: Target, host_text: tuple[str, str], cache: bool) -> tuple[bytes | None, HostSide]:
+    """The host program compiled for the processor of this machine, and who loads it there; nothing where no target
+    describes this processor (the host program is interpreted then)."""
+    from hwsdk.codegen.artifact import HostSide
+    from hwsdk.codegen.objects import compile_modules
+    from hwsdk.intrinsics import load_target
+    from hwsdk.target_desc.detection import processor_target
+
+    try:
+        processor = load_target(processor_target())
+    except TargetError:
+        return None, HostSide()
+    llvm = processor.codegen.llvm
+    if llvm is None:
+        return None, HostSide()
+    plain = replace(processor, codegen=replace(processor.codegen, llvm=replace(llvm, cpu="", features=())))
+    launcher = _text_beside(target, "runtime.launcher", target.runtime.launcher)
+    *support, code = compile_modules([*launcher, host_text], plain, use_cache=cache)
+    pieces = tuple((name, piece) for (name, _), piece in zip(launcher, support))
+    folder = str(Path(processor.file).resolve().parent)
+    return code, HostSide(folder, processor.runtime.port, pieces)
+
+
 def _support(target: Target) -> list[tuple[str, str]]:
     """The target's own support code, as (name, text)."""
     llvm = target.codegen.llvm
-    if llvm is None or llvm.support is None:
+    return _text_beside(target, "codegen.llvm.support", (llvm.support if llvm is not None else None) or "")
+
+
+def _text_beside(target: Target, field: str, name: str) -> list[tuple[str, str]]:
+    """A file of LLVM text beside the description, as [(name, text)]; nothing if the field is empty."""
+    if not name:
         return []
-    file = Path(target.file).parent / llvm.support
     try:
-        return [("support", file.read_text(encoding="utf-8"))]
+        return [(field.rpartition(".")[2], (Path(target.file).parent / name).read_text(encoding="utf-8"))]
     except OSError as trouble:
-        raise TargetError(f"target {target.name}: codegen.llvm.support: {trouble}") from None
+        raise TargetError(f"target {target.name}: {field}: {trouble}") from None
 
 
 def _constants(made: Compilation) -> dict[str, Array]:

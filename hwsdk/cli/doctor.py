@@ -93,8 +93,8 @@ def _packages() -> Iterator[Finding]:
 
 
 def _targets() -> Iterator[Finding]:
-    from hwsdk.cli.detection import verdicts
     from hwsdk.target_desc import find_roots
+    from hwsdk.target_desc.detection import verdicts
 
     yield Finding("target", "folders", "ok", ", ".join(map(str, find_roots())) or "none")
     found = verdicts()

@@ -152,7 +152,7 @@ def detect(json: bool = JSON) -> None:
 
     Example: hwsdk targets detect
     """
-    from hwsdk.cli.detection import verdicts
+    from hwsdk.target_desc.detection import verdicts
 
     found = verdicts()
     if json:

@@ -38,7 +38,7 @@ from hwsdk.errors import ArtifactError, HwsdkError
 Array = np.ndarray[Any, Any]
 
 MAGIC = b"\x89HWX\r\n\x1a\n"
-FORMAT = 2
+FORMAT = 3
 ALIGN = 64
 CONSTANTS_ALIGN = 4096
 CHUNK = 4 << 20
@@ -47,8 +47,21 @@ _HASHERS = 4
 _MANIFEST = {
     **dict.fromkeys(("name", "target", "folder", "port"), str),
     **dict.fromkeys(("features", "inputs", "outputs", "constraints", "constants", "sections"), list),
-    **dict.fromkeys(("symbols", "kernels", "versions", "extras"), dict),
+    **dict.fromkeys(("symbols", "kernels", "versions", "extras", "host"), dict),
 }
+
+
+@dataclass(frozen=True)
+class HostSide:
+    """Who runs the compiled host program where the device does not: the processor of the machine beside it.
+
+    folder, port: of that processor's target, as in Bundle; empty: the device's own port loads the host program.
+    support: (name, code) pieces of the device's port for the host, loaded together with the host program.
+    """
+
+    folder: str = ""
+    port: str = ""
+    support: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +77,7 @@ class Bundle:
     code: (module name, device code) pieces, loaded together; kernels are the versions' symbols.
     support: (name, code) pieces of the target's own support code (`codegen.llvm.support`, compiled).
     host_code: object code of `emit_host(program)` for the machine that runs the host side; None: interpreted.
+    host: what loads it there.
     constants: buffer name -> packed array, for every buffer with storage `constant`.
     constraints: what the model demands of its symbolic dims, as text.
     kernels: kernel name -> plain data about it (schedule text, graph nodes, ...), for people and `inspect`.
@@ -80,6 +94,7 @@ class Bundle:
     features: tuple[str, ...] = ()
     support: tuple[tuple[str, bytes], ...] = ()
     host_code: bytes | None = None
+    host: HostSide = HostSide()
     constraints: tuple[str, ...] = ()
     kernels: Mapping[str, Any] = field(default_factory=dict)
     extras: Mapping[str, Any] = field(default_factory=dict)
@@ -159,6 +174,7 @@ def _write_sections(file: BinaryIO, bundle: Bundle) -> tuple[list[dict[str, Any]
         *([("host", "", bundle.host_code)] if bundle.host_code is not None else []),
         *(("code", name, code) for name, code in bundle.code),
         *(("support", name, code) for name, code in bundle.support),
+        *(("host_support", name, code) for name, code in bundle.host.support),
     ]
     sections: list[dict[str, Any]] = []
     for kind, name, data in pieces:
@@ -191,6 +207,7 @@ def _manifest(
         "target": bundle.target,
         "folder": Path(bundle.folder).name,
         "port": bundle.port,
+        "host": {"folder": Path(bundle.host.folder).name, "port": bundle.host.port},
         "features": list(bundle.features),
         "inputs": program["inputs"],
         "outputs": program["outputs"],
@@ -305,6 +322,11 @@ def _bundle(manifest: Mapping[str, Any], data: memoryview) -> Bundle:
         features=tuple(map(str, manifest["features"])),
         support=tuple(blobs("support")),
         host_code=host[0] if host else None,
+        host=HostSide(
+            Path(str(manifest["host"]["folder"])).name,
+            str(manifest["host"]["port"]),
+            tuple(blobs("host_support")),
+        ),
         constraints=tuple(map(str, manifest["constraints"])),
         kernels=manifest["kernels"],
         extras=manifest["extras"],

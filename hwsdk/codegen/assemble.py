@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from hwsdk.codegen.arena import Life, plan_arena
 from hwsdk.codegen.blocks import Tensor
-from hwsdk.codegen.host_ir import Binding, Check, HostBuffer, HostProgram, Launch, Signature, Version
+from hwsdk.codegen.host_ir import Binding, Check, HostBuffer, HostProgram, Launch, Needs, Signature, Version
 from hwsdk.codegen.loop_ir import Index, LoopKernel
 from hwsdk.codegen.loop_print import print_kernel
 from hwsdk.codegen.lower.lowered import Lowered, Packing, versions
@@ -52,12 +52,12 @@ def assemble(
     lowered: Sequence[Lowered],
     shared: Shared,
     extra: Sequence[Tensor],
-    workspace: Mapping[str, Index],
+    needs: Mapping[str, Needs],
 ) -> Assembled:
     """`shared`: what `distinct` found.  `extra`: buffers between kernels that are no graph values.
-    `workspace`: bytes per worker by kernel name.
+    `needs`: by kernel name, over the kernel's dims.
     """
-    return _Assembler(graph, lowered, shared, extra, workspace).run()
+    return _Assembler(graph, lowered, shared, extra, needs).run()
 
 
 #: Each kernel text once, and the name under which every lowered kernel is found.
@@ -89,9 +89,9 @@ class _Assembler:
         lowered: Sequence[Lowered],
         shared: Shared,
         extra: Sequence[Tensor],
-        workspace: Mapping[str, Index],
+        needs: Mapping[str, Needs],
     ) -> None:
-        self.graph, self.lowered, self.shared, self.workspace = graph, lowered, shared, workspace
+        self.graph, self.lowered, self.shared, self.needs = graph, lowered, shared, needs
         self.extra = {t.name: t for t in extra}
         self.constants: list[Array] = []
         self.buffers: dict[str, HostBuffer] = {}
@@ -106,7 +106,8 @@ class _Assembler:
         args = [self._args(item) for item in self.lowered]
         arena_bytes = self._arena(args)
         launches = tuple(self._launch(item, a, symbol_of) for item, a in zip(self.lowered, args, strict=True))
-        widest = sorted({str(w): w for w in self.workspace.values()}.values(), key=str)
+        wanted = (v.needs.workspace_bytes for x in launches for v in x.versions)
+        widest = sorted({str(w): w for w in wanted}.values(), key=str)
         program = HostProgram(
             inputs=tuple(Signature(v.name, v.dtype, v.shape) for v in self.graph.inputs),
             outputs=tuple(
@@ -169,13 +170,22 @@ class _Assembler:
 
     def _launch(self, item: Lowered, args: tuple[str, ...], symbol_of: Mapping[str, str]) -> Launch:
         choices = tuple(
-            Version(symbol, v.grid, v.guard, self.workspace.get(symbol, 0))
+            Version(symbol_of[v.loop.name], v.grid, v.guard, self._needs(symbol_of[v.loop.name], v))
             for v in versions(item)
-            for symbol in (symbol_of[v.loop.name],)
         )
         outputs = item.loop.outputs
         results = tuple(n for n, p in zip(args, item.loop.params, strict=True) if p.name in outputs)
         return Launch(item.loop.name, choices, args, item.launch_dims, item.work, results)
+
+    def _needs(self, symbol: str, item: Lowered) -> Needs:
+        """What the kernel needs, over the dims that this launch gives it."""
+        needs = self.needs.get(symbol, Needs())
+        given = dict(zip(item.loop.dims, item.launch_dims, strict=True))
+        return replace(
+            needs,
+            workspace_bytes=substitute(needs.workspace_bytes, given),
+            scratch_bytes=substitute(needs.scratch_bytes, given),
+        )
 
     def _bindings(self) -> tuple[Binding, ...]:
         """Symbols that are dims themselves first, then those that follow from a dim and from known ones."""

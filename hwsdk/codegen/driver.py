@@ -13,8 +13,9 @@ from hwsdk.codegen.assemble import Assembled, assemble, distinct
 from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.build import Demand, build_kernel
 from hwsdk.codegen.fusion import partition
+from hwsdk.codegen.host_ir import Needs
 from hwsdk.codegen.host_verify import verify_host
-from hwsdk.codegen.loop_ir import Index, LoopKernel
+from hwsdk.codegen.loop_ir import LoopKernel
 from hwsdk.codegen.lower.alike import Alike
 from hwsdk.codegen.lower.attention import attention_kernels
 from hwsdk.codegen.lower.copies import kept_once
@@ -80,8 +81,8 @@ def compile_graph(
     lowered, extra = lower_kernels(kernels, inner, target, options, progress)
     shared = distinct(lowered)
     lowered, extra = kept_once(lowered, extra, shared[1])
-    ir, workspace = emit(shared[0], target) if target.codegen.route == "llvm" else ({}, {})
-    assembled = assemble(inner, lowered, shared, extra, workspace)
+    ir, needs = emit(shared[0], target) if target.codegen.route == "llvm" else ({}, {})
+    assembled = assemble(inner, lowered, shared, extra, needs)
     assembled = replace(assembled, program=restore(assembled.program))
     verify_host(assembled.program)
     return Compilation(graph, target, cut, kernels, lowered, assembled, ir)
@@ -162,13 +163,15 @@ def lower_kernels(
     return tuple(out), tuple(extra)
 
 
-def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[dict[str, str], dict[str, Index]]:
-    """LLVM text of each kernel and the workspace that it needs per worker."""
+def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[dict[str, str], dict[str, Needs]]:
+    """LLVM text of each kernel and what it needs of a launch."""
     from hwsdk.codegen.llvm_emit import emit_kernel, workspace_bytes
-    from hwsdk.codegen.llvm_simt import emit_simt_kernel
+    from hwsdk.codegen.llvm_simt import emit_simt_kernel, scratch_bytes, threads
 
     if target.codegen.model == "simt":
-        return {k.name: emit_simt_kernel(k, target) for k in loops}, {}
+        return {k.name: emit_simt_kernel(k, target) for k in loops}, {
+            k.name: Needs(lanes=threads(k), scratch_bytes=scratch_bytes(k, target)) for k in loops
+        }
     return {k.name: emit_kernel(k, target) for k in loops}, {
-        k.name: workspace_bytes(k, target) for k in loops
+        k.name: Needs(workspace_bytes(k, target)) for k in loops
     }

@@ -115,7 +115,8 @@ def _sizes(program: HostProgram, body: Body, block: layout.RunBlock) -> None:
         for index in (
             *launch.dims,
             *(v.grid for v in launch.versions),
-            *(v.workspace_bytes for v in launch.versions),
+            *(v.needs.workspace_bytes for v in launch.versions),
+            *(v.needs.scratch_bytes for v in launch.versions),
         ):
             body.value(index)
     body.store("%run", block.results + layout.WORK, body.value(work))
@@ -222,9 +223,10 @@ class _Run:
     def emit_launch(self, number: int) -> None:
         """Choose the version, fill the argument words, call."""
         launch, body = self.program.launches[number], self.body
-        chosen, grid = self._choose(launch, number)
+        chosen, grid, lanes, scratch = self._choose(launch, number)
         words = [self.address(a) for a in launch.args] + [body.value(d) for d in launch.dims]
-        words += [self.workspace, body.load("%run", self.block.results + layout.WORKSPACE_BYTES)]
+        if launch.has_workspace:
+            words += [self.workspace, body.load("%run", self.block.results + layout.WORKSPACE_BYTES)]
         for i, word in enumerate(words):
             body.store("%args", i, word)
         slot = body.new(f"add i64 {chosen}, {self.kernel}") if len(launch.versions) > 1 else str(self.kernel)
@@ -235,28 +237,31 @@ class _Run:
         body.add(f"store i64 {body.new(f'add i64 {seen}, 1')}, ptr {place}, align 8")
         status = body.new(
             f"call i32 {self.launch}(ptr {self.context}, i64 {handle}, i64 {grid}, ptr %args, "
-            f"i64 {len(words)}, i64 {body.value(launch.work)}, i64 {self.stream})"
+            f"i64 {len(words)}, i64 {body.value(launch.work)}, i64 {self.stream}, i64 {lanes}, i64 {scratch})"
         )
         self._check_status(status, number + 1, f"done{number}")
 
-    def _choose(self, launch: Launch, number: int) -> tuple[str, str]:
-        """(index of the first version whose guard holds, its grid); leaves with NO_VERSION if there is
-        none."""
+    def _choose(self, launch: Launch, number: int) -> list[str]:
+        """Of the first version whose guard holds: index, grid, lanes, scratchpad bytes; leaves with NO_VERSION if
+        there is none."""
         body = self.body
-        chosen, grid = "-1", "0"
+        found = ["-1", "0", "0", "0"]
         for i in reversed(range(len(launch.versions))):
             version = launch.versions[i]
-            this = body.value(version.grid)
-            if version.guard is None:
-                chosen, grid = str(i), this
-                continue
-            holds = body.new(f"icmp ne i64 {body.value(version.guard)}, 0")
-            chosen = body.new(f"select i1 {holds}, i64 {i}, i64 {chosen}")
-            grid = body.new(f"select i1 {holds}, i64 {this}, i64 {grid}")
+            sizes = (version.grid, version.needs.lanes, version.needs.scratch_bytes)
+            this = [str(i), *map(body.value, sizes)]
+            if version.guard is not None:
+                holds = body.new(f"icmp ne i64 {body.value(version.guard)}, 0")
+                this = [
+                    new if new == old else body.new(f"select i1 {holds}, i64 {new}, i64 {old}")
+                    for new, old in zip(this, found, strict=True)
+                ]
+            found = this
+        chosen = found[0]
         if all(v.guard is not None for v in launch.versions):
             none = body.new(f"icmp slt i64 {chosen}, 0")
             self.fail_if(none, str((number + 1) << 32 | layout.NO_VERSION), f"chosen{number}")
-        return chosen, grid
+        return found
 
     def text(self) -> str:
         """The whole function."""

@@ -66,13 +66,24 @@ class HostBuffer:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What one kernel needs of a launch.  workspace_bytes: per worker.  lanes: of one workgroup, 0 where a tile is
+    a function call of its own.  scratch_bytes: of one workgroup, beyond what its code declares.
+    """
+
+    workspace_bytes: Index = 0
+    lanes: int = 0
+    scratch_bytes: Index = 0
+
+
+@dataclass(frozen=True)
 class Version:
     """`guard`: runs when this expression is non-zero (None: always).  symbol: name of the compiled kernel."""
 
     symbol: str
     grid: Index  # launch size: iterations of the outermost parallel loop
     guard: Index | None = None
-    workspace_bytes: Index = 0  # per worker
+    needs: Needs = Needs()
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,12 @@ class Launch:
     dims: tuple[Index, ...]
     work: Index = 0  # estimated cycles of all tiles: below the fork cost it runs on the caller alone
     results: tuple[str, ...] = ()
+
+    @property
+    def has_workspace(self) -> bool:
+        """Do its kernels take the workspace's address and bytes behind their dims?  Lanes of a workgroup have a
+        scratchpad instead."""
+        return not any(v.needs.lanes for v in self.versions)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hwsdk.codegen.host_ir import Binding, Check, HostBuffer, HostProgram, Launch, Signature, Version, Write
+from hwsdk.codegen.host_ir import (
+    Binding,
+    Check,
+    HostBuffer,
+    HostProgram,
+    Launch,
+    Needs,
+    Signature,
+    Version,
+    Write,
+)
 from hwsdk.errors import ArtifactError, HwsdkError
 from hwsdk.graph.dims import parse
 
@@ -35,9 +45,7 @@ def to_json(program: HostProgram) -> dict[str, Any]:
         "launches": [
             {
                 "kernel": x.kernel,
-                "versions": [
-                    [v.symbol, _text(v.grid), _text(v.guard), _text(v.workspace_bytes)] for v in x.versions
-                ],
+                "versions": [[v.symbol, _text(v.grid), _text(v.guard), *_needs(v.needs)] for v in x.versions],
                 "args": list(x.args),
                 "dims": _texts(x.dims),
                 "work": _text(x.work),
@@ -57,6 +65,10 @@ def _text(index: Index | None) -> int | str | None:
 
 def _texts(shape: tuple[Index, ...]) -> list[int | str | None]:
     return [_text(d) for d in shape]
+
+
+def _needs(needs: Needs) -> list[int | str | None]:
+    return [_text(needs.workspace_bytes), needs.lanes, _text(needs.scratch_bytes)]
 
 
 def _signature(s: Signature) -> list[Any]:
@@ -96,8 +108,13 @@ class _Reader:
 
     def launch(self, data: Mapping[str, Any]) -> Launch:
         versions = tuple(
-            Version(str(symbol), self.index(grid), self.maybe(guard), self.index(workspace))
-            for symbol, grid, guard, workspace in data["versions"]
+            Version(
+                str(symbol),
+                self.index(grid),
+                self.maybe(guard),
+                Needs(self.index(workspace), int(lanes), self.index(scratch)),
+            )
+            for symbol, grid, guard, workspace, lanes, scratch in data["versions"]
         )
         return Launch(
             str(data["kernel"]),

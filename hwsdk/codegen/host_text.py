@@ -9,7 +9,7 @@
       write shape = [b, 128]
       launch softmax(t, x; b, 128) -> t work=b*900
         softmax_wide grid=b if ge(b, 8) workspace=512
-        softmax grid=b
+        softmax grid=b                              also lanes=256 scratch=b*4
       arena b*512
       workspace 512
 
@@ -22,10 +22,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
-from hwsdk.codegen.host_ir import Binding, Check, HostBuffer, HostProgram, Launch, Signature, Version, Write
+from hwsdk.codegen.host_ir import (
+    Binding,
+    Check,
+    HostBuffer,
+    HostProgram,
+    Launch,
+    Needs,
+    Signature,
+    Version,
+    Write,
+)
 from hwsdk.codegen.loop_ir import Index
 from hwsdk.errors import CodegenError, GraphError
 from hwsdk.graph.dims import parse
@@ -54,7 +64,8 @@ _LINES: Mapping[str, re.Pattern[str]] = {
     "note": re.compile(rf"(?P<text>{_QUOTED})"),
 }
 _VERSION = re.compile(
-    rf"(?P<name>{_NAME}) grid=(?P<grid>.+?)(?: if (?P<guard>.+?))?(?: workspace=(?P<workspace>.+))?"
+    rf"(?P<name>{_NAME}) grid=(?P<grid>.+?)(?: if (?P<guard>.+?))?(?: workspace=(?P<workspace>.+?))?"
+    r"(?: lanes=(?P<lanes>\d+))?(?: scratch=(?P<scratch>.+))?"
 )
 _TOKEN = re.compile(rf"{_QUOTED}|[(),\[\]]")
 _TEST = re.compile(r"(==|>=|<=|%|\?) ")
@@ -102,8 +113,12 @@ def _check(program: HostProgram, c: Check) -> str:
 
 def _version(v: Version) -> str:
     guard = f" if {v.guard}" if v.guard is not None else ""
-    workspace = f" workspace={v.workspace_bytes}" if v.workspace_bytes != 0 else ""
-    return f"{_name(v.symbol)} grid={v.grid}{guard}{workspace}"
+    needs = [
+        f" {word}={value}"
+        for word, value in zip(("workspace", "lanes", "scratch"), astuple(v.needs), strict=True)
+        if value != 0
+    ]
+    return f"{_name(v.symbol)} grid={v.grid}{guard}{''.join(needs)}"
 
 
 def _binding(program: HostProgram, b: Binding) -> str:
@@ -223,8 +238,8 @@ class _Reader:
 
     def _version(self, m: re.Match[str]) -> Version:
         guard = parse(m["guard"]) if m["guard"] else None
-        workspace = parse(m["workspace"]) if m["workspace"] else 0
-        return Version(_unquote(m["name"]), parse(m["grid"]), guard, workspace)
+        needs = Needs(parse(m["workspace"] or "0"), int(m["lanes"] or 0), parse(m["scratch"] or "0"))
+        return Version(_unquote(m["name"]), parse(m["grid"]), guard, needs)
 
     def program(self) -> HostProgram:
         """All that was read."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from hwsdk.codegen.host_ir import WORKERS, HostProgram
+from hwsdk.codegen.host_ir import WORKERS, HostProgram, Launch
 from hwsdk.dtypes import dtype
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import free_symbols
@@ -55,7 +55,19 @@ def verify_host(program: HostProgram) -> None:
             not any(unguarded[:-1]),
             f"launch of {launch.kernel}: a version after one without guard never runs",
         )
+        _lanes(launch)
     _all_filled(program)
+
+
+def _lanes(launch: Launch) -> None:
+    """All versions of a launch are called the same way."""
+    place = f"launch of {launch.kernel}"
+    lanes = [v.needs.lanes for v in launch.versions]
+    _require(min(lanes) >= 0, f"{place}: {min(lanes)} lanes in a workgroup")
+    _require(all(lanes) or not any(lanes), f"{place}: some versions have lanes and some have none")
+    for v in launch.versions:
+        one_kind = v.needs.workspace_bytes == 0 if v.needs.lanes else v.needs.scratch_bytes == 0
+        _require(one_kind, f"{place}: a workgroup of lanes has a scratchpad, a tile has a workspace")
 
 
 def _require(holds: bool, message: str) -> None:
@@ -129,7 +141,6 @@ def _expressions(program: HostProgram) -> Iterator[tuple[str, Index]]:
         place = f"launch of {launch.kernel}"
         yield from ((place, d) for d in (*launch.dims, launch.work))
         for v in launch.versions:
-            yield from (
-                (place, d) for d in (v.grid, v.workspace_bytes, v.guard if v.guard is not None else 0)
-            )
+            sizes = (v.grid, v.needs.workspace_bytes, v.needs.scratch_bytes)
+            yield from ((place, d) for d in (*sizes, v.guard if v.guard is not None else 0))
     yield from (("arena", program.arena_bytes), ("workspace", program.workspace_bytes))

@@ -23,7 +23,7 @@ _OUT, _TEXT = ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p
 
 #: verb -> C types behind the context, in the order of the fields of the structure
 VERBS: dict[str, tuple[Any, ...]] = {
-    "launch": (_U64, _I64, _P, _U64, _I64, _U64),
+    "launch": (_U64, _I64, _P, _U64, _I64, _U64, _I64, _I64),
     "begin": (_I64, _U64),
     "end": (_U64,),
     "copy_in": (_U64, _P, _U64, _U64),
@@ -40,6 +40,9 @@ VERBS: dict[str, tuple[Any, ...]] = {
     "event": (_U64, _OUT),
     "elapsed": (_U64, _U64, ctypes.POINTER(ctypes.c_double)),
     "release": (_U64,),
+    "begin_record": (_U64,),
+    "end_record": (_U64, _OUT),
+    "replay": (_U64, _U64),
     "properties": (_P, _U64, _OUT),
     "last_error": (_P, _U64),
     "close": (),
@@ -92,9 +95,11 @@ class _Bridge:
 
         return call
 
-    def _launch(self, kernel: int, grid: int, args: int, count: int, work: int, stream: int) -> None:
+    def _launch(
+        self, kernel: int, grid: int, args: int, count: int, work: int, stream: int, lanes: int, scratch: int
+    ) -> None:
         words = (ctypes.c_int64 * count).from_address(args or 0) if count else ()
-        self.port.launch(kernel, grid, tuple(words), work, stream)
+        self.port.launch(kernel, grid, tuple(words), work, stream, lanes, scratch)
 
     def _alloc(self, size: int, align: int, address: Any) -> None:
         address[0] = self.port.alloc(size, align)
@@ -110,6 +115,9 @@ class _Bridge:
 
     def _event(self, stream: int, event: Any) -> None:
         event[0] = self.port.event(stream)
+
+    def _end_record(self, stream: int, recording: Any) -> None:
+        recording[0] = self.port.end_record(stream)
 
     def _elapsed(self, first: int, second: int, seconds: Any) -> None:
         seconds[0] = self.port.elapsed(first, second)
@@ -127,7 +135,7 @@ class _Bridge:
 
 
 def _properties_data(p: Properties) -> dict[str, Any]:
-    names = ("name", "memory_bytes", "workers", "host_memory", "native_code", "extra")
+    names = ("name", "memory_bytes", "workers", "host_memory", "native_code", "records", "extra")
     return {**{n: getattr(p, n) for n in names}, "features": sorted(p.features)}
 
 
@@ -234,8 +242,18 @@ class LibraryPort(Ral):
     def kernel(self, module: int, name: str) -> int:
         return self._result("kernel", module, name.encode())
 
-    def launch(self, kernel: int, grid: int, args: Sequence[int], work: int = 0, stream: int = 0) -> None:
-        self._call("launch", kernel, grid, (_I64 * len(args))(*args), len(args), work, stream)
+    def launch(
+        self,
+        kernel: int,
+        grid: int,
+        args: Sequence[int],
+        work: int = 0,
+        stream: int = 0,
+        lanes: int = 0,
+        scratch_bytes: int = 0,
+    ) -> None:
+        words = (_I64 * len(args))(*args)
+        self._call("launch", kernel, grid, words, len(args), work, stream, lanes, scratch_bytes)
 
     def synchronize(self, stream: int = 0) -> None:
         self._call("synchronize", stream)
@@ -253,6 +271,15 @@ class LibraryPort(Ral):
 
     def release(self, handle: int) -> None:
         self._call("release", handle)
+
+    def begin_record(self, stream: int) -> None:
+        self._call("begin_record", stream)
+
+    def end_record(self, stream: int) -> int:
+        return self._result("end_record", stream)
+
+    def replay(self, recording: int, stream: int = 0) -> None:
+        self._call("replay", recording, stream)
 
     def begin(self, work: int, stream: int = 0) -> None:
         self._call("begin", work, stream)

@@ -48,10 +48,16 @@ class Engine(Protocol):
     def idle(self) -> bool:
         """Is no run in progress?"""
 
+    def close(self) -> None:
+        """Give back everything that it took from the port."""
+
 
 def load_kernels(bundle: Bundle, port: Ral) -> tuple[int, list[int]]:
-    """The loaded module and the kernel handles in the order of the kernel table."""
-    pieces = [*bundle.code, *bundle.support, *([("host", bundle.host_code)] if bundle.host_code else [])]
+    """The loaded module and the kernel handles in the order of the kernel table.  A port that runs code of this
+    machine gets the host program along with the kernels."""
+    pieces = [*bundle.code, *bundle.support]
+    if bundle.host_code is not None and port.properties().native_code:
+        pieces.append(("host", bundle.host_code))
     module = port.load([code for _, code in pieces])
     return module, [port.kernel(module, symbol) for symbol in bundle.program.symbols]
 

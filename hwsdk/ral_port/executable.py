@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from hwsdk.codegen.host_ir import Signature
 from hwsdk.codegen.host_verify import verify_host
 from hwsdk.errors import ArtifactError, CodegenError, DeviceError, InputError
 from hwsdk.ral_port import loader
+from hwsdk.ral_port.device import DeviceEngine
 from hwsdk.ral_port.engine import Engine, LaunchTime
 from hwsdk.ral_port.inputs import InputReader
 from hwsdk.ral_port.interface import Ral
@@ -95,22 +96,31 @@ class Executable:
         self._bundle = bundle
         self._compiles = compiles
         self._port = port if port is not None else _open(bundle, folder, device)
-        self._finalizer = weakref.finalize(self, _nothing if port is not None else self._port.close)
-        self._finalizer.atexit = False  # other threads may still be inside; the process gives the memory back
+        mine = [] if port is not None else [self._port.close]
         try:
             _check_features(bundle, self._port)
-            native = bundle.host_code is not None and self._port.properties().native_code
-            self._engine: Engine = (NativeEngine if native else InterpretedEngine)(bundle, self._port)
+            self._engine = _engine(bundle, self._port)
         except BaseException:
-            self._finalizer()
+            _close(mine)
             raise
-        self._reader = InputReader(bundle.program.inputs)
+        self._finalizer = weakref.finalize(self, _close, [self._engine.close, *mine])
+        self._finalizer.atexit = False  # other threads may still be inside; the process gives the memory back
+        device_memory = isinstance(self._engine, DeviceEngine)
+        self._reader = InputReader(bundle.program.inputs, self._port.borrow if device_memory else None)
         self._names = tuple(o.name for o in bundle.program.outputs)
 
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
         """One inference.  Inputs by keyword, or in one dict; NumPy arrays or anything with DLPack or
         __array__."""
         outputs = self._engine.run(self._reader.read(self._given(inputs, named)))
+        return dict(zip(self._names, outputs))
+
+    def on_device(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Any]:
+        """One inference whose results stay on the device, as arrays of the port's library (with DLPack).  Inputs may
+        be on the device, too.  DeviceError where the device's memory is this process's: call it instead."""
+        if not isinstance(self._engine, DeviceEngine):
+            raise DeviceError(f"{self._port.properties().name} has no memory of its own: call the executable")
+        outputs = self._engine.run_there(self._reader.read(self._given(inputs, named)))
         return dict(zip(self._names, outputs))
 
     def _given(self, inputs: Mapping[str, Any] | None, named: dict[str, Any]) -> Mapping[str, Any]:
@@ -148,7 +158,8 @@ class Executable:
     @property
     def native(self) -> bool:
         """Does the compiled host program run (or its interpreter)?"""
-        return isinstance(self._engine, NativeEngine)
+        engine = self._engine
+        return engine.native if isinstance(engine, DeviceEngine) else isinstance(engine, NativeEngine)
 
     @property
     def signature(self) -> ModelSignature:
@@ -198,14 +209,30 @@ def load(
         raise ArtifactError(f"{path}: {e}") from None
 
 
-def _nothing() -> None:
-    pass
+def _engine(bundle: Bundle, port: Ral) -> Engine:
+    """What runs the host program on this port."""
+    properties = port.properties()
+    if not properties.host_memory:
+        return DeviceEngine(bundle, port)
+    native = bundle.host_code is not None and properties.native_code
+    return (NativeEngine if native else InterpretedEngine)(bundle, port)
+
+
+def _close(verbs: Sequence[Callable[[], None]]) -> None:
+    """Every one of them; the first error in the end."""
+    error: BaseException | None = None
+    for verb in verbs:
+        try:
+            verb()
+        except DeviceError as e:
+            error = error or e
+    if error is not None:
+        raise error
 
 
 def _open(bundle: Bundle, folder: str | Path | None, device: int) -> Ral:
     if folder is None and bundle.port:
-        known = Path(bundle.folder)
-        folder = known if known.is_absolute() else loader.installed_folder(bundle.folder, bundle.port)
+        folder = loader.port_folder(bundle.folder, bundle.port)
     return loader.open_port(bundle.port, None if folder is None else Path(folder), device)
 
 

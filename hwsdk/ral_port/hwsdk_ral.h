@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define HWSDK_RAL_VERSION 1
+#define HWSDK_RAL_VERSION 2
 
 typedef struct hwsdk_ral {
     uint64_t size; /* of this structure in bytes, as the port was compiled */
@@ -29,10 +29,11 @@ typedef struct hwsdk_ral {
     int32_t device;
     void *context;
 
-    /* Run tiles 0 .. grid-1 of a kernel.  args: `count` 64-bit words, read before the call returns: buffer addresses,
-     * dims, workspace address, workspace bytes per worker.  work: estimated cycles of all tiles, 0: unknown. */
+    /* Run tiles (workgroups) 0 .. grid-1 of a kernel.  args: `count` 64-bit words, read before the call returns: buffer
+     * addresses, dims; where `lanes` is 0 also workspace address and workspace bytes per worker.  work: estimated
+     * cycles of all tiles, 0: unknown.  lanes: of one workgroup.  scratch: bytes of scratchpad of one workgroup. */
     int32_t (*launch)(void *context, uint64_t kernel, int64_t grid, const int64_t *args, uint64_t count, int64_t work,
-                      uint64_t stream);
+                      uint64_t stream, int64_t lanes, int64_t scratch);
     /* An inference of `work` cycles in total begins or is over: hints. */
     int32_t (*begin)(void *context, int64_t work, uint64_t stream);
     int32_t (*end)(void *context, uint64_t stream);
@@ -55,9 +56,15 @@ typedef struct hwsdk_ral {
     int32_t (*stream)(void *context, uint64_t *stream);
     int32_t (*event)(void *context, uint64_t stream, uint64_t *event);
     int32_t (*elapsed)(void *context, uint64_t first, uint64_t second, double *seconds);
-    int32_t (*release)(void *context, uint64_t handle); /* a stream or an event */
+    int32_t (*release)(void *context, uint64_t handle); /* a stream, an event or a recording */
 
-    /* JSON object: name, memory_bytes, workers, features, host_memory, native_code.  Writes at most `size` bytes with
+    /* What is put on a stream between begin_record and end_record is kept instead of run (copies in take their bytes at
+     * once), and runs at every replay.  A port that cannot says `records: false` and gives an error. */
+    int32_t (*begin_record)(void *context, uint64_t stream);
+    int32_t (*end_record)(void *context, uint64_t stream, uint64_t *recording);
+    int32_t (*replay)(void *context, uint64_t recording, uint64_t stream);
+
+    /* JSON object: name, memory_bytes, workers, features, host_memory, native_code, records.  Writes at most `size` bytes with
      * the terminating zero and gives the size that it needs. */
     int32_t (*properties)(void *context, char *text, uint64_t size, uint64_t *needed);
     int32_t (*last_error)(void *context, char *text, uint64_t size);

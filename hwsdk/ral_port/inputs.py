@@ -8,7 +8,9 @@ the slow path, where the error says which input, what was expected and what came
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,16 +27,40 @@ _from_buffer = ctypes.c_char.from_buffer
 _addressof = ctypes.addressof
 
 
-class InputReader:
-    """Accepts the inputs of one signature."""
+Borrow = Callable[[Any], tuple[int, tuple[int, ...], Any] | None]
 
-    def __init__(self, inputs: Sequence[Signature]) -> None:
-        self._inputs = tuple(inputs)
+
+@dataclass(frozen=True)
+class Borrowed:
+    """An input that is on the device already, in one piece.  `owner` keeps it alive."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    owner: object
+
+    @property
+    def ndim(self) -> int:
+        """Rank."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class InputReader:
+    """Accepts the inputs of one signature.  borrow: the port's, for arrays that are on its device."""
+
+    def __init__(self, inputs: Sequence[Signature], borrow: Borrow | None = None) -> None:
+        self._inputs, self._borrow = tuple(inputs), borrow
         self._wanted = tuple((s.name, numpy_dtype(s.dtype), len(s.shape), s) for s in inputs)
 
-    def read(self, given: Mapping[str, Any]) -> list[Array]:
-        """The arrays in the order of the signature; InputError names the input that does not fit."""
-        arrays = []
+    def read(self, given: Mapping[str, Any]) -> list[Any]:
+        """The arrays in the order of the signature; InputError names the input that does not fit.  Those that the
+        device has already are `Borrowed`."""
+        arrays: list[Any] = []
         if len(given) != len(self._wanted):
             raise self._names(given)
         for name, kind, rank, spec in self._wanted:
@@ -43,6 +69,9 @@ class InputReader:
             except KeyError:
                 raise self._names(given) from None
             if type(array) is not np.ndarray:
+                if (there := self._on_device(array, kind, rank, spec)) is not None:
+                    arrays.append(there)
+                    continue
                 array = _as_array(array, spec)
             if array.dtype != kind or array.ndim != rank:
                 raise _misfit(array, spec)
@@ -50,6 +79,16 @@ class InputReader:
                 array = _copy(array, spec)
             arrays.append(array)
         return arrays
+
+    def _on_device(self, value: Any, kind: np.dtype[Any], rank: int, spec: Signature) -> Borrowed | None:
+        found = None if self._borrow is None else self._borrow(value)
+        if found is None:
+            return None
+        address, shape, dtype = found
+        array = Borrowed(address, tuple(shape), np.dtype(dtype), value)
+        if array.dtype != kind or array.ndim != rank:
+            raise _misfit(array, spec)
+        return array
 
     def _names(self, given: Mapping[str, Any]) -> InputError:
         names = [s.name for s in self._inputs]
@@ -89,7 +128,7 @@ def _as_array(value: Any, spec: Signature) -> Array:
     )
 
 
-def _misfit(array: Array, spec: Signature) -> InputError:
+def _misfit(array: Array | Borrowed, spec: Signature) -> InputError:
     expected = f"{spec.dtype}{shape_text(spec.shape)}"
     if array.ndim != len(spec.shape):
         return InputError(f"input {spec.name!r} has {array.ndim} dims {array.shape}, expected {expected}")

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hwsdk.errors import DeviceError
 
 #: Version of the verbs; a port of another version is refused.
-RAL_VERSION = 1
+RAL_VERSION = 2
 
 
 class PortError(DeviceError):
@@ -39,6 +39,7 @@ class Properties:
     is allocated per worker).  features: optional features that it has, named as in the target's description.
     host_memory: its addresses are addresses of this process.  native_code: `load` accepts object code of this
     machine and its kernels are plain functions, so the native host program can be loaded through it.
+    records: the launches of a stream can be recorded once and replayed many times.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Properties:
     features: frozenset[str] = frozenset()
     host_memory: bool = False
     native_code: bool = False
+    records: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -105,11 +107,21 @@ class Ral(abc.ABC):
         """The kernel called `name` in a module."""
 
     @abc.abstractmethod
-    def launch(self, kernel: int, grid: int, args: Sequence[int], work: int = 0, stream: int = 0) -> None:
-        """Run tiles 0 .. grid-1 of a kernel.
+    def launch(
+        self,
+        kernel: int,
+        grid: int,
+        args: Sequence[int],
+        work: int = 0,
+        stream: int = 0,
+        lanes: int = 0,
+        scratch_bytes: int = 0,
+    ) -> None:
+        """Run tiles (workgroups) 0 .. grid-1 of a kernel.
 
-        args: 64-bit words: buffer addresses, dims, workspace address, workspace bytes per worker.  They are
-        read before the call returns.  work: estimated cycles of all tiles (0: unknown), a hint.
+        args: 64-bit words: buffer addresses, dims; where `lanes` is 0 also the workspace's address and its
+        bytes per worker.  They are read before the call returns.  work: estimated cycles of all tiles (0:
+        unknown), a hint.  lanes: of one workgroup.  scratch_bytes: scratchpad of one workgroup.
         """
 
     @abc.abstractmethod
@@ -130,7 +142,22 @@ class Ral(abc.ABC):
         return (second - first) * 1e-9
 
     def release(self, handle: int) -> None:  # noqa: B027  (ports without streams and events have nothing to release)
-        """Drop a stream or an event."""
+        """Drop a stream, an event or a recording."""
+
+    def begin_record(self, stream: int) -> None:
+        """What is put on a stream from now on is kept instead of run; copies in take their bytes now.
+
+        Only of ports that record (see `Properties`), and not on the default stream.
+        """
+        raise PortError("begin_record", self.properties().name, "this port does not record")
+
+    def end_record(self, stream: int) -> int:
+        """What was kept since `begin_record`, to be replayed; also ends a recording that failed."""
+        raise PortError("end_record", self.properties().name, "this port does not record")
+
+    def replay(self, recording: int, stream: int = 0) -> None:
+        """Put everything of a recording on a stream: same kernels, addresses and sizes."""
+        raise PortError("replay", self.properties().name, "this port does not record")
 
     def begin(self, work: int, stream: int = 0) -> None:  # noqa: B027  (a hint)
         """An inference of `work` cycles in total begins; followed by `end`.  May be nested and concurrent."""
@@ -141,6 +168,19 @@ class Ral(abc.ABC):
     def last_error(self) -> str:
         """The driver's message for the last failed call of this thread, or an empty text."""
         return ""
+
+    def attach(self, address_of: Callable[[str], int]) -> None:  # noqa: B027  (most ports have no such functions)
+        """The port's own functions for the host (`runtime.launcher`) are loaded: their addresses by name.  They may
+        take the place of Python methods in `c_struct`."""
+
+    def borrow(self, value: Any) -> tuple[int, tuple[int, ...], Any] | None:
+        """Address, shape and NumPy dtype of an array that lies in this device's memory in one piece; None for
+        anything else.  `value` comes from a user: its protocols (DLPack) say what it is."""
+        return None
+
+    def lend(self, address: int, shape: tuple[int, ...], kind: Any, owner: object) -> Any:
+        """An array object over device memory, for libraries of this device; it keeps `owner` alive."""
+        raise PortError("lend", self.properties().name, "this port gives out no arrays of its device")
 
     def c_struct(self) -> Any:
         """The C form of this port (`hwsdk_ral` of the header, as a ctypes structure): made of the methods

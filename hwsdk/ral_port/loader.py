@@ -58,6 +58,12 @@ def target_folders(name: str) -> list[Path]:
     return list(dict.fromkeys(f.resolve() for f in found))
 
 
+def port_folder(folder: str, spec: str) -> Path:
+    """Where a bundle's port lives: a whole path is known only in the process that compiled it, a file has the name
+    of an installed target folder."""
+    return Path(folder) if Path(folder).is_absolute() else installed_folder(folder, spec)
+
+
 def installed_folder(name: str, spec: str) -> Path:
     """The target folder called `name` that has the file of port `spec`; the first in the order of the
     roots."""
@@ -99,7 +105,7 @@ def _port_class(spec: str, folder: Path | None) -> type[Ral]:
     module_name, _, class_name = spec.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise DeviceError(f"port {spec!r} is neither `module:Class` nor a shared library")
-    module = _module(module_name, folder)
+    module = port_module(module_name, folder)
     if class_name:
         found = getattr(module, class_name, None)
         if not (inspect.isclass(found) and issubclass(found, Ral)):
@@ -121,7 +127,8 @@ def _port_class(spec: str, folder: Path | None) -> type[Ral]:
     return ports[0]
 
 
-def _module(name: str, folder: Path | None) -> types.ModuleType:
+def port_module(name: str, folder: Path | None) -> types.ModuleType:
+    """The module `name` beside a description, or an importable one; DeviceError if there is none."""
     beside = folder is not None and (folder / f"{name.replace('.', '/')}.py").is_file()
     full = f"{_package_of(folder)}.{name}" if folder is not None and beside else name
     try:

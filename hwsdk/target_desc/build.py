@@ -75,7 +75,7 @@ def build_target(
         intrinsics=FrozenMap({n: i for n, i in found.items() if set(i.needs) <= set(enabled)}),
         syncs=FrozenMap({s["name"]: _plain(Sync, s) for s in data.get("sync", [])}),
         codegen=_codegen(data.get("codegen"), enabled),
-        runtime=_plain(Runtime, data["runtime"]) if "runtime" in data else Runtime(""),
+        runtime=_runtime(data["runtime"]) if "runtime" in data else Runtime(""),
         numerics=_numerics(data.get("numerics", {})),
         detect=frozen(data.get("detect", ())),
         conformance=frozen(data.get("conformance", {})),
@@ -229,10 +229,22 @@ def _codegen(data: Mapping[str, Any] | None, features: tuple[str, ...]) -> Codeg
 
 
 def _llvm(data: Map, features: tuple[str, ...]) -> LlvmCodegen:
-    support = data.get("support")
-    if support is not None:  # beside the file that says so, which may be one that this one extends
-        support = str(Path(data.at("support").file).parent / support)
-    return _plain(LlvmCodegen, data, features=tuple(data.get("features", features)), support=support)
+    return _plain(
+        LlvmCodegen,
+        data,
+        features=tuple(data.get("features", features)),
+        support=_file_beside(data, "support") or None,
+    )
+
+
+def _runtime(data: Any) -> Runtime:
+    return _plain(Runtime, data, launcher=_file_beside(data, "launcher"))
+
+
+def _file_beside(data: Any, key: str) -> str:
+    """A path relative to the file that says so, which may be one that this one extends."""
+    name = data.get(key)
+    return str(Path(data.at(key).file).parent / name) if name else ""
 
 
 def _numerics(data: Mapping[str, Any]) -> Numerics:

@@ -6,6 +6,7 @@ compiler library; a helper process asks LLVM only where those files do not exist
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -35,6 +36,11 @@ class Host:
     def has(self, feature: str, aliases: Mapping[str, str]) -> bool:
         """Is the feature here?  Spelling differences in `.`, `-`, `_` do not count; `aliases` has the others."""
         return _plain(feature) in self.words or _plain(aliases.get(feature, feature)) in self.words
+
+    def devices(self, driver: str, module: str) -> tuple[Mapping[str, str], ...]:
+        """Properties of the devices of a driver, as the port `module` of the installed target folder `driver` lists
+        them; looked at once per process."""
+        return _devices(driver, module)
 
     def missing(self, features: Iterable[str], aliases: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(f for f in features if not self.has(f, aliases))
@@ -73,6 +79,20 @@ def _ask_llvm() -> set[str]:
     except (OSError, subprocess.SubprocessError):
         return set()
     return set(done.stdout.split()) if done.returncode == 0 else set()
+
+
+@cache
+def _devices(driver: str, module: str) -> tuple[Mapping[str, str], ...]:
+    """Asked in a process of its own: a driver that crashes or hangs costs this one nothing."""
+    command = [sys.executable, "-m", "hwsdk.ral_port.devices", driver, module]
+    roots = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+        found = json.loads(done.stdout) if done.returncode == 0 else []
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return ()
+    return tuple({str(k): str(v) for k, v in d.items()} for d in found)
 
 
 # --------------------------------------------------------------------------------------------------------- quantities

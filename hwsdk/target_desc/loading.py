@@ -7,6 +7,7 @@ that "no variant fits" can say why for each one.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -70,12 +71,14 @@ def load_described(description: Description, *, detect: bool = True, features: I
         raise TargetError(
             f"target {description.target.name} has no optional feature {feature!r}{nearest(feature, optional)}"
         )
-    if not detect or misfit(description.data, host()) is not None:
+    asks_cpu = _asks_cpu(
+        description.data
+    )  # otherwise no fact of this machine matters, and no driver is asked
+    if not detect or not asks_cpu or misfit(description.data, host()) is not None:
         return target_of(description, wanted)
-    if _asks_cpu(description.data):
-        aliases = _aliases(description.data)
-        wanted |= {f for f in optional if host().has(f, aliases)}
-    return target_of(description, wanted, host().measured if _asks_cpu(description.data) else None)
+    aliases = _aliases(description.data)
+    wanted |= {f for f in optional if host().has(f, aliases)}
+    return target_of(description, wanted, host().measured)
 
 
 def misfit(data: Mapping[str, Any], here: Host) -> str | None:
@@ -83,14 +86,41 @@ def misfit(data: Mapping[str, Any], here: Host) -> str | None:
     conditions = data.get("detect")
     if not isinstance(conditions, list) or not conditions:
         return "it states no 'detect' conditions"
+    devices: tuple[Mapping[str, str], ...] = ()
     for condition in conditions:
-        why = _condition(condition if isinstance(condition, Mapping) else {}, data, here)
+        asked = condition if isinstance(condition, Mapping) else {}
+        why = _processor(asked, data, here)
         if why:
             return why
+        if "driver" in asked:
+            devices = here.devices(str(asked["driver"]), _port_module(data))
+            if not devices:
+                return f"it needs a device of the driver {asked['driver']!r}, and none was found here"
+        if "device_property" in asked:
+            name = str(asked["device_property"])
+            seen = ", ".join(sorted({d.get(name, "unknown") for d in devices})) or "unknown"
+            devices = tuple(d for d in devices if _holds(asked, d.get(name)))
+            if not devices:
+                wanted = asked.get("equals") or asked.get("matches")
+                return f"it needs a device with {name} {wanted}, here it is {seen}"
     return None
 
 
-def _condition(condition: Mapping[str, Any], data: Mapping[str, Any], here: Host) -> str | None:
+def _port_module(data: Mapping[str, Any]) -> str:
+    runtime = data.get("runtime")
+    port = runtime.get("port", "") if isinstance(runtime, Mapping) else ""
+    return str(port).partition(":")[0]
+
+
+def _holds(condition: Mapping[str, Any], value: str | None) -> bool:
+    """Does a property of a device satisfy `equals` or `matches`?"""
+    if value is None:
+        return False
+    pattern = condition.get("matches")
+    return value == condition.get("equals") if pattern is None else re.fullmatch(pattern, value) is not None
+
+
+def _processor(condition: Mapping[str, Any], data: Mapping[str, Any], here: Host) -> str | None:
     arch = condition.get("cpu_arch")
     if arch is not None and arch != here.arch:
         return f"it is for {arch}, this machine is {here.arch}"
@@ -98,10 +128,6 @@ def _condition(condition: Mapping[str, Any], data: Mapping[str, Any], here: Host
         missing = here.missing(data.get("features", []), condition.get("aliases", {}))
         if missing:
             return f"this machine lacks {', '.join(missing)}"
-    if "driver" in condition:
-        return f"it needs a device of the driver {condition['driver']!r}, and none was found here"
-    if "device_property" in condition:
-        return f"it asks a driver for {condition['device_property']!r}"
     return None
 
 

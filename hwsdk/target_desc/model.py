@@ -256,6 +256,8 @@ class Codegen:
 @dataclass(frozen=True)
 class Runtime:
     port: str = ""  # empty: the chip exists on the simulator only
+    launcher: str = ""  # file of LLVM text for the host
+    simulator: str = ""  # a port that interprets the code that ships
     streams: bool = False
     events: bool = False
     unified_memory: bool = False

@@ -221,7 +221,8 @@ out:
 }
 
 ; Launch verb of the run-time interface: run %function(%args, tile, worker) for every tile in [0, %grid).
-define i32 @hwsdk_pool_launch(ptr %s, ptr %function, i64 %grid, ptr %args, i64 %count, i64 %work, i64 %stream) nounwind {
+define i32 @hwsdk_pool_launch(ptr %s, ptr %function, i64 %grid, ptr %args, i64 %count, i64 %work, i64 %stream,
+                              i64 %lanes, i64 %scratch) nounwind {
 entry:
   %lock.p = getelementptr i8, ptr %s, i64 256
   %workers.p = getelementptr i8, ptr %s, i64 384

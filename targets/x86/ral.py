@@ -168,8 +168,19 @@ class HostPort(Ral):
         self._kernels[symbols[name]] = name
         return symbols[name]
 
-    def launch(self, kernel: int, grid: int, args: Sequence[int], work: int = 0, stream: int = 0) -> None:
+    def launch(
+        self,
+        kernel: int,
+        grid: int,
+        args: Sequence[int],
+        work: int = 0,
+        stream: int = 0,
+        lanes: int = 0,
+        scratch_bytes: int = 0,
+    ) -> None:
         self._check_stream("launch", stream)
+        if lanes or scratch_bytes:
+            raise self._fail("launch", "a processor core runs tiles, not workgroups of lanes")
         if kernel not in self._kernels:
             raise self._fail("launch", f"{kernel:#x} is not a kernel of a loaded module")
         words = (ctypes.c_int64 * max(len(args), 1))(*args)
@@ -179,7 +190,7 @@ class HostPort(Ral):
                 tile(ctypes.addressof(words), i, 0)
             return
         native = self.c_struct()
-        native.launch(native.context, kernel, grid, ctypes.addressof(words), len(args), work, stream)
+        native.launch(native.context, kernel, grid, ctypes.addressof(words), len(args), work, stream, 0, 0)
 
     def c_struct(self) -> RalStruct:
         """The C form: of this port's methods, with the pool's functions where the code that was loaded brings

@@ -17,6 +17,7 @@ from hwsdk.codegen.host_ir import (
     HostBuffer,
     HostProgram,
     Launch,
+    Needs,
     Signature,
     Version,
     Write,
@@ -47,7 +48,8 @@ def programs(draw: st.DrawFn) -> HostProgram:
     ).filter(lambda c: (c.expected, c.low, c.high, c.multiple) != (None,) * 4)  # fmt: skip
     storage = st.sampled_from(["input", "output", "constant", "arena"])
     buffers = st.builds(HostBuffer, names, st.sampled_from(["f32", "i64"]), shapes, storage, dims)
-    versions = st.lists(st.builds(Version, names, dims, st.none() | dims, dims), max_size=3).map(tuple)
+    needs = st.builds(Needs, dims, st.sampled_from([0, 1, 256]), dims)
+    versions = st.lists(st.builds(Version, names, dims, st.none() | dims, needs), max_size=3).map(tuple)
     args = st.lists(names, max_size=4).map(tuple)
     return HostProgram(
         inputs=tuple(Signature(n, "f32", draw(shapes)) for n in ins),

@@ -50,7 +50,7 @@ define void @nested(ptr %args, i64 %tile, i64 %worker) nounwind {
   %context = load ptr, ptr %context.p
   %tiles.p = getelementptr i64, ptr %args, i64 5
   %tiles = load i64, ptr %tiles.p
-  %rc = call i32 %launch(ptr %context, ptr @count, i64 %tiles, ptr %args, i64 3, i64 0, i64 0)
+  %rc = call i32 %launch(ptr %context, ptr @count, i64 %tiles, ptr %args, i64 3, i64 0, i64 0, i64 0, i64 0)
   ret void
 }
 
@@ -80,7 +80,7 @@ entry:
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
-  %rc = call i32 %launch(ptr %context, ptr %task, i64 %grid, ptr %args, i64 3, i64 0, i64 0)
+  %rc = call i32 %launch(ptr %context, ptr %task, i64 %grid, ptr %args, i64 3, i64 0, i64 0, i64 0, i64 0)
   %i1 = add i64 %i, 1
   %more = icmp ult i64 %i1, %times
   br i1 %more, label %loop, label %out
@@ -217,8 +217,10 @@ def raw_launch(bench: Bench, launch: int, context: int) -> None:
     counts, workers = (ctypes.c_int64 * 50)(), (ctypes.c_int64 * 64)()
     words = (ctypes.c_int64 * 3)(ctypes.addressof(counts), ctypes.addressof(workers), 0)
     place, word = ctypes.c_void_p, ctypes.c_int64
-    function = ctypes.CFUNCTYPE(ctypes.c_int32, place, place, word, place, word, word, word)(launch)
-    assert function(context, bench.task("count"), 50, ctypes.addressof(words), 3, 0, 0) == 0
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, place, place, word, place, word, word, word, word, word)(
+        launch
+    )
+    assert function(context, bench.task("count"), 50, ctypes.addressof(words), 3, 0, 0, 0, 0) == 0
     assert list(counts) == [1] * 50
     assert workers[0] == 50, "a forked child has no workers"
 

@@ -80,7 +80,16 @@ class ArrayPort(Ral):
         self.names.append(name)
         return len(self.names)
 
-    def launch(self, kernel: int, grid: int, args: Sequence[int], work: int = 0, stream: int = 0) -> None:
+    def launch(
+        self,
+        kernel: int,
+        grid: int,
+        args: Sequence[int],
+        work: int = 0,
+        stream: int = 0,
+        lanes: int = 0,
+        scratch_bytes: int = 0,
+    ) -> None:
         name = self.names[kernel - 1]
         self.launched.append(name)
         KERNELS[name](self, grid, args)

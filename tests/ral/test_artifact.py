@@ -140,7 +140,7 @@ def test_other_version(saved: Path) -> None:
     data[8] = 9
     saved.write_bytes(data)
     with pytest.raises(
-        ArtifactError, match="format version 9, this hwsdk reads version 2; compile the model again"
+        ArtifactError, match="format version 9, this hwsdk reads version 3; compile the model again"
     ):
         artifact.load(saved)
 

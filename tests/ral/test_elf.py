@@ -18,9 +18,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 if sys.platform == "linux":
-    from hwsdk.ral_port.loader import _module
+    from hwsdk.ral_port.loader import port_module
 
-    elf, link = _module("elf", HOST_FOLDER), _module("link", HOST_FOLDER)
+    elf, link = port_module("elf", HOST_FOLDER), port_module("link", HOST_FOLDER)
 
 A = """
 @table = constant [4 x i64] [i64 10, i64 20, i64 30, i64 40]

@@ -235,9 +235,9 @@ def test_failing_launch_of_native_host_code() -> None:
     """The native host program over a Python port's C form: a status comes back as the port's message."""
     from hwsdk.ral_port.c_abi import as_struct
     from hwsdk.ral_port.interface import PortError
-    from hwsdk.ral_port.loader import _module
+    from hwsdk.ral_port.loader import port_module
 
-    base = _module("ral", tiny.HOST_FOLDER).HostPort
+    base = port_module("ral", tiny.HOST_FOLDER).HostPort
 
     class Failing(base):  # type: ignore[misc, valid-type]
         def c_struct(self) -> object:

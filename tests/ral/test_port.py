@@ -187,7 +187,8 @@ _C_PORT = r"""
 #include <stdio.h>
 static _Thread_local char message[100];
 static int32_t fail(const char *m) { strncpy(message, m, sizeof message - 1); return 1; }
-static int32_t launch(void *c, uint64_t k, int64_t g, const int64_t *a, uint64_t n, int64_t w, uint64_t s) {
+static int32_t launch(void *c, uint64_t k, int64_t g, const int64_t *a, uint64_t n, int64_t w, uint64_t s,
+                      int64_t lanes, int64_t scratch) {
     if (k != 5) return fail("no such kernel");
     for (int64_t i = 0; i < g; i++) ((int32_t *)a[0])[i] = (int32_t)(i * a[1]);
     return 0; }
@@ -214,6 +215,9 @@ static int32_t stream(void *c, uint64_t *s) { *s = 9; return 0; }
 static int32_t event(void *c, uint64_t s, uint64_t *e) { static uint64_t t; *e = t++; return 0; }
 static int32_t elapsed(void *c, uint64_t a, uint64_t b, double *s) { *s = (double)(b - a); return 0; }
 static int32_t release(void *c, uint64_t h) { return 0; }
+static int32_t begin_record(void *c, uint64_t s) { return fail("does not record"); }
+static int32_t end_record(void *c, uint64_t s, uint64_t *r) { return fail("does not record"); }
+static int32_t replay(void *c, uint64_t r, uint64_t s) { return fail("does not record"); }
 static int32_t properties(void *c, char *t, uint64_t n, uint64_t *need) {
     const char *j = "{\"name\": \"c device\", \"workers\": 4, \"features\": [\"a\"], \"host_memory\": true}";
     *need = strlen(j) + 1; if (t) strncpy(t, j, n); return 0; }
@@ -221,7 +225,7 @@ static int32_t last_error(void *c, char *t, uint64_t n) { strncpy(t, message, n)
 static int32_t close_(void *c) { return 0; }
 static const hwsdk_ral ral = { sizeof(hwsdk_ral), HWSDK_RAL_VERSION, 0, 0, launch, begin, end, copy_in, copy_out,
     copy, fill, allocate, release_memory, load, unload, kernel, synchronize, stream, event, elapsed, release,
-    properties, last_error, close_ };
+    begin_record, end_record, replay, properties, last_error, close_ };
 const hwsdk_ral *hwsdk_ral_open(uint32_t version, int32_t device, char *text, uint64_t size) {
     if (device) { snprintf(text, size, "no device %d", device); return 0; }
     return &ral; }

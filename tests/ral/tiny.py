@@ -16,7 +16,17 @@ import numpy as np
 
 from hwsdk.codegen.artifact import Bundle
 from hwsdk.codegen.host_emit import emit_host
-from hwsdk.codegen.host_ir import Binding, Check, HostBuffer, HostProgram, Launch, Signature, Version, Write
+from hwsdk.codegen.host_ir import (
+    Binding,
+    Check,
+    HostBuffer,
+    HostProgram,
+    Launch,
+    Needs,
+    Signature,
+    Version,
+    Write,
+)
 from hwsdk.graph.dims import ge, sym
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,7 +137,7 @@ def program(work: int = 0) -> HostProgram:
                 ("u",),
             ),
             Launch("double", (Version("scale_wide", b),), ("t", "u", "two"), (n,), work, ("t",)),
-            Launch("row_sum", (Version("row_sum", b, None, 4),), ("y", "t"), (n,), work, ("y",)),
+            Launch("row_sum", (Version("row_sum", b, None, Needs(4)),), ("y", "t"), (n,), work, ("y",)),
         ),
         arena_bytes=64 + 4 * b * n,
         workspace_bytes=4,
