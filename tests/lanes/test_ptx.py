@@ -7,7 +7,6 @@ import pytest
 
 import hwsdk
 from hwsdk.dtypes import numpy_dtype
-from hwsdk.errors import UnsupportedError
 from hwsdk.graph.interpret import interpret
 from hwsdk.target_desc import load_target
 from tests.codegen.compiled import assert_same, graph_of
@@ -53,9 +52,3 @@ def test_tensor_cores_multiply_and_the_text_says_so(dtype: str) -> None:
         if dtype != "i8":
             x, w = ((a.astype(np.float32) / 16).astype(numpy_dtype(dtype)) for a in (x, w))
         assert_same(run({"x": x, "w": w}), interpret(graph, {"x": x, "w": w}), 2.0**-8)
-
-
-def test_no_artifact_is_made_that_nothing_could_launch() -> None:
-    graph = product("f32", False, 8)
-    with pytest.raises(UnsupportedError, match="no artifact is made yet for machines of lanes with ids"):
-        hwsdk.compile(graph, "cuda-sm80")
