@@ -158,6 +158,7 @@ def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _si
     """Machine code for a compilation, and everything else that goes into the artifact."""
     from hwsdk.codegen.artifact import Bundle, HostSide
     from hwsdk.codegen.host_emit import emit_host
+    from hwsdk.codegen.linking import link_objects, linker
     from hwsdk.codegen.objects import compile_modules
 
     target, program = made.target, made.assembled.program
@@ -170,8 +171,13 @@ def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _si
     host_text = ("host", emit_host(program))
     lanes = target.codegen.model == "simt"  # their host program runs on a processor of another kind
     texts = [*made.ir.items(), *support, *([] if lanes else [host_text])]
+    if target.codegen.llvm.link:
+        linker(target)  # refuse before the work
     objects = compile_modules(texts, target, use_cache=cache, progress=progress)
     kernels, rest = objects[: len(made.ir)], objects[len(made.ir) :]
+    if target.codegen.llvm.link:
+        named = list(zip(made.ir, kernels, strict=True))
+        kernels = link_objects(named, target, use_cache=cache, progress=progress)
     host_code, host = _beside(target, host_text, cache) if lanes else (rest[-1], HostSide())
     return Bundle(
         name=made.graph.name,
@@ -179,7 +185,7 @@ def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _si
         folder=str(Path(target.file).resolve().parent),
         port=target.runtime.port,
         program=program,
-        code=tuple(zip(made.ir, kernels)),
+        code=tuple(zip(made.ir, kernels, strict=True)),
         constants=_constants(made),
         features=(target.codegen.llvm.cpu,) if lanes else target.features,  # a driver knows no finer ones
         support=tuple((name, code) for (name, _), code in zip(support, rest)),

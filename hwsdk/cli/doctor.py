@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -118,12 +118,28 @@ def _tools() -> Iterator[Finding]:
             continue  # reported by _targets
         commands = [*(route.llvm.link if route.llvm else ()), *(route.source.compile if route.source else ())]
         for argv in commands:
-            wanted.setdefault(argv[0], set()).add(entry.name)
+            wanted.setdefault(_tool(argv), set()).add(entry.name)
     for program, users in sorted(wanted.items()):
-        where = shutil.which(program)
+        where = _where(program)
         names = ", ".join(sorted(users))
-        detail = f"{where} (for {names})" if where else f"not found; needed to build for {names}"
+        detail = f"{where} (for {names})" if where else f"not found; one way to build for {names}"
         yield Finding("tool", program, "ok" if where else "note", detail)
+
+
+def _tool(argv: Sequence[str]) -> str:
+    """A program, or the package that brings it."""
+    from hwsdk.codegen.linking import PYTHON
+
+    return f"package {argv[2]}" if argv[0] == PYTHON and len(argv) > 2 else argv[0]
+
+
+def _where(tool: str) -> str | None:
+    if not tool.startswith("package "):
+        return shutil.which(tool)
+    try:
+        return f"version {metadata.version(tool.removeprefix('package '))}"
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _cache() -> Iterator[Finding]:

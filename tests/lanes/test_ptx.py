@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import hwsdk
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.graph.interpret import interpret
 from hwsdk.target_desc import load_target
