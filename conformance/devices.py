@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from hwsdk.graph.graph import Graph
     from hwsdk.ral_port.executable import Executable
     from hwsdk.ral_port.interface import Ral
+    from hwsdk.sim.instructions import InstructionExecutable
 
 PATTERN = 0xA5  # what memory around an operand holds; it must still be there afterwards
 
 
-def open_device(target: Target, *, simulate: bool = False) -> Device:
+def open_device(target: Target, *, simulate: bool = False, isa: bool = False) -> Device:
     """The chip itself, if the description has a port and code generation for it; otherwise the simulated
-    one.
+    one.  isa: simulated by interpreting the instructions of its kernels.
     """
+    if isa:
+        return SimulatedDevice(target, isa=True)
     llvm = target.codegen.route == "llvm" and target.codegen.llvm is not None
     return (
         SimulatedDevice(target) if simulate or not llvm or not target.runtime.port else NativeDevice(target)
@@ -169,11 +172,11 @@ def _logical(
 
 # ----------------------------------------------------------------------------------------------------------- simulated
 class SimulatedProgram:
-    """A compilation on the LoopIR machine."""
+    """A compilation on the LoopIR machine, or as interpreted instructions."""
 
     compiles = 1
 
-    def __init__(self, device: SimulatedDevice, machine: api.Simulation) -> None:
+    def __init__(self, device: SimulatedDevice, machine: api.Simulation | InstructionExecutable) -> None:
         self._device, self._machine = device, machine
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -184,16 +187,18 @@ class SimulatedProgram:
 
 
 class SimulatedDevice:
-    """A chip that exists as a description only."""
+    """A chip that exists as a description only: LoopIR runs, or (isa) the text of its kernels."""
 
-    kind = "simulated"
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, target: Target, *, isa: bool = False) -> None:
+        self.target, self.isa = target, isa
+        self.kind = "simulated instructions" if isa else "simulated"
         self.launches = 0
 
     def build(self, graph: Graph) -> Program:
-        return SimulatedProgram(self, api.Simulation(api.compile_stages(graph, self.target), cost=False))
+        made = api.compile_stages(graph, self.target)
+        return SimulatedProgram(
+            self, api.instructions(made) if self.isa else api.Simulation(made, cost=False)
+        )
 
     def port(self) -> Any:
         raise Unsupported("simulated: the description alone has no run-time port to test")

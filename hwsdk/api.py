@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from hwsdk.graph.dims import Dim
     from hwsdk.graph.graph import Graph
     from hwsdk.ral_port.executable import Executable
+    from hwsdk.sim.instructions import InstructionExecutable
     from hwsdk.sim.lanes.machine import LaneMachine
     from hwsdk.sim.machine import Machine
+    from hwsdk.sim.simt.chip import Checks
     from hwsdk.sim.stats import Stats
     from hwsdk.target_desc import Target
 
@@ -259,6 +261,33 @@ def _about(made: Compilation, item: Any) -> dict[str, Any]:
         "schedule": "" if item.schedule is None else str(item.schedule),
         "work_cycles": str(item.work),
     }
+
+
+def instructions(made: Compilation, *, checks: Checks | None = None) -> InstructionExecutable:
+    """A compilation on the simulator's lock-step engine: the very text of its kernels, interpreted.
+
+    checks: what is watched beside bounds and permission.  UnsupportedError where the target has no interpreter.
+    """
+    from hwsdk.codegen.objects import compile_modules
+    from hwsdk.ral_port.loader import port_module
+    from hwsdk.sim.instructions import InstructionExecutable
+    from hwsdk.sim.port import LockstepPort
+    from hwsdk.sim.simt.describe import chip_of
+
+    target, llvm = made.target, made.target.codegen.llvm
+    if llvm is None or not llvm.interpreter or not made.ir:
+        raise UnsupportedError(
+            f"target {target.name} names no interpreter of its instructions (codegen.llvm.interpreter);"
+            " simulate LoopIR instead: hwsdk sim"
+        )
+    name, _, function = llvm.interpreter.partition(":")
+    read = getattr(port_module(name, Path(target.file).resolve().parent), function)
+    assembled, texts = made.assembled, list(made.ir.items())
+    codes = compile_modules(texts, target) if llvm.output == "assembly" else [t.encode() for _, t in texts]
+    port = LockstepPort(chip_of(target), read, checks=checks)
+    return InstructionExecutable(
+        assembled.program, assembled.kernels, target, _constants(made), codes, port
+    )
 
 
 def assembly(made: Compilation, kernel: str) -> str:

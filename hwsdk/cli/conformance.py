@@ -62,6 +62,9 @@ def run(
     simulate: bool = typer.Option(
         False, "--simulate", help="Run on the LoopIR machine even if the chip is here."
     ),
+    isa: bool = typer.Option(
+        False, "--isa", help="Simulate the instructions of the kernels that ship instead of LoopIR."
+    ),
     json: bool = JSON,
 ) -> None:
     """Run the suite.  Exit code 0 only if the port is conformant in what was run.
@@ -82,7 +85,7 @@ def run(
         )
     file = waiver_file(chosen)
     waived = waivers.load(file) if file is not None else ()
-    device = open_device(chosen, simulate=simulate)
+    device = open_device(chosen, simulate=simulate, isa=isa)
     with progress(f"conformance of {chosen.name}", total=len(cases)) as advance:
 
         def observe(outcome: Any) -> None:

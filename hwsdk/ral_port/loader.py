@@ -129,13 +129,14 @@ def _port_class(spec: str, folder: Path | None) -> type[Ral]:
 
 def port_module(name: str, folder: Path | None) -> types.ModuleType:
     """The module `name` beside a description, or an importable one; DeviceError if there is none."""
-    beside = folder is not None and (folder / f"{name.replace('.', '/')}.py").is_file()
+    path = name.replace(".", "/")
+    beside = folder is not None and any((folder / f"{path}{e}.py").is_file() for e in ("", "/__init__"))
     full = f"{_package_of(folder)}.{name}" if folder is not None and beside else name
     try:
         return importlib.import_module(full)
     except ModuleNotFoundError as e:
         if e.name is None or full.startswith(e.name):
-            where = f"{folder}/{name.replace('.', '/')}.py or " if folder else ""
+            where = f"{folder}/{path}.py or " if folder else ""
             raise DeviceError(
                 f"port module {name!r} not found; looked for {where}an importable module"
             ) from None

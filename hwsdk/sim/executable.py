@@ -90,7 +90,7 @@ class SimExecutable:
     def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Array]:
         """One inference."""
         program = self.bundle.program
-        arrays = [_input(program, i, {**(inputs or {}), **named}) for i in range(len(program.inputs))]
+        arrays = [input_array(program, i, {**(inputs or {}), **named}) for i in range(len(program.inputs))]
         resolved = resolve(program, [a.shape for a in arrays], self.workers)
         memory = _Memory(self.bundle, resolved, arrays, self._buffers)
         for write in program.writes:
@@ -236,7 +236,8 @@ class _Memory:
                 )
 
 
-def _input(program: HostProgram, number: int, given: Mapping[str, Any]) -> Array:
+def input_array(program: HostProgram, number: int, given: Mapping[str, Any]) -> Array:
+    """Input `number` of the program among what was given; InputError if it is missing or of another dtype."""
     spec = program.inputs[number]
     if spec.name not in given:
         raise InputError(

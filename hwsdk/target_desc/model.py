@@ -227,6 +227,7 @@ class LlvmCodegen:
     support: str | None = (
         None  # LLVM text beside the description, compiled into every artifact (thread pool ...)
     )
+    interpreter: str = ""  # module:function that makes programs of the simulator's lock-step engine of a text
 
 
 @dataclass(frozen=True)

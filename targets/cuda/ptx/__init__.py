@@ -10,8 +10,16 @@ How text becomes a program: lexer, parser (syntax), builder (scopes, context, ty
 arithmetic, logic, conversions, comparisons, memory, atomics, warp, matrix, control, joined in table.
 """
 
+from collections.abc import Mapping
+
 from hwsdk.sim.simt.problems import Problem
+from hwsdk.sim.simt.program import Program
 from hwsdk.targets.cuda.ptx.module import Module, chip
 from hwsdk.targets.cuda.ptx.syntax import PtxError
 
-__all__ = ["Module", "Problem", "PtxError", "chip"]
+__all__ = ["Module", "Problem", "PtxError", "chip", "programs"]
+
+
+def programs(text: str) -> Mapping[str, Program]:
+    """The kernels of a text by name; PtxError as `Module.parse`."""
+    return Module.parse(text).kernels
