@@ -61,11 +61,11 @@ def _in_space(
     space: Space,
 ) -> Array:
     size = access.size
-    storage, offsets = spaces.locate(frame, lanes, addresses, size, space, "atomic")
+    storage, offsets, span = spaces.locate(frame, lanes, addresses, size, space, "atomic")
     if frame.checks.uninitialised and not storage.all_states(offsets, size, READ_MASK, READ_WANT):
         spaces.refuse(frame, lanes, storage, offsets, size, READ_MASK, READ_WANT, space, "atomic")
-    spaces.check_write(frame, lanes, storage, offsets, size, space)
-    spaces.watch(frame, lanes, space, lambda table, tags: table.change(offsets, size, tags))
+    spaces.check_write(frame, lanes, storage, offsets, size, span, space)
+    spaces.watch(frame, lanes, space, lambda table, tags: table.change(offsets, size, tags, span))
     spaces.count_access(frame, lanes, addresses, size, space, read=True)
     view = storage.view(access.dtype)
     index = (offsets >> offsets.dtype.type(size.bit_length() - 1)).astype(np.int64)

@@ -101,9 +101,7 @@ def _arrive(frame: Frame, copy: Copy, done: Array) -> None:
     frame.shared.scatter(offsets, [wide[:, j] for j in range(wide.shape[1])])
     frame.shared.set_states(offsets, size, ALLOCATED | VALID)
     if frame.shared_races is not None:  # from now on the lane's own, and others' after a barrier
-        cells = offsets >> frame.shared_races.shift
-        for step in range(max(1, size >> frame.shared_races.shift)):
-            frame.shared_races.writer[cells + step] = frame.tags[lanes]
+        frame.shared_races.arrived(offsets, size, frame.tags[lanes])
 
 
 def _keep(copy: Copy, which: Array) -> None:

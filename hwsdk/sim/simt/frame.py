@@ -12,6 +12,7 @@ import numpy as np
 
 from hwsdk.sim.simt.chip import Checks, SimtChip
 from hwsdk.sim.simt.copies import Copies
+from hwsdk.sim.simt.filled import Filled
 from hwsdk.sim.simt.global_memory import GlobalMemory
 from hwsdk.sim.simt.layout import SharedLayout
 from hwsdk.sim.simt.program import Array, Program
@@ -73,6 +74,7 @@ class Frame:
         self.tags = first_tags(self.all_lanes + first * shape.padded)
         self.shared = Storage(blocks * layout.stride)
         self.shared.state[: blocks * layout.stride].reshape(blocks, -1)[:] = layout.state
+        self.filled = Filled(blocks, layout.stride)
         self.shared_base = np.repeat(np.arange(blocks) * layout.stride, shape.padded)
         self.shared_races = (
             RaceTable(self.shared.size_bytes, program.granule_bytes, shape.padded, chip.warp_lanes, True)

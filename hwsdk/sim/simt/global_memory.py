@@ -14,6 +14,7 @@ import numpy as np
 
 from hwsdk.errors import DeviceError
 from hwsdk.sim.simt.program import Array
+from hwsdk.sim.simt.races import Span
 from hwsdk.sim.simt.storage import ALLOCATED, FREED, READ_ONLY, VALID, Storage
 
 FIRST_ADDRESS = 1 << 16
@@ -40,6 +41,8 @@ class GlobalMemory:
         self.guard_bytes = guard_bytes
         self.top = FIRST_ADDRESS
         self._allocations: list[Allocation] = []  # by address
+        self._sealed: dict[int, int] = {}  # first address to the one after the last
+        self._last_sealed: Span = (0, 0)
         self._lock = threading.Lock()
 
     def allocate(self, size_bytes: int, name: str = "", align_bytes: int = ALIGN_BYTES) -> int:
@@ -76,6 +79,7 @@ class GlobalMemory:
             if found.address != address:
                 raise DeviceError(f"free: {address:#x} is inside {found.name}, not its start")
             found.freed = True
+            self._sealed.pop(address, None)
             self.storage.state[found.address : found.end] = FREED
 
     def write(self, address: int, data: Array) -> None:
@@ -102,8 +106,22 @@ class GlobalMemory:
         state = self.storage.state[found.address : found.end]
         if read_only:
             state |= READ_ONLY
+            if (state & VALID).all():
+                self._sealed[found.address] = found.end
         else:
             state &= 255 - READ_ONLY
+            self._sealed.pop(found.address, None)
+
+    def is_sealed(self, span: Span) -> bool:
+        """Do these addresses lie in one allocation that is completely written and protected?"""
+        low, high = self._last_sealed
+        if low <= span[0] and span[1] <= high and self._sealed.get(low) == high:
+            return True
+        for low, high in self._sealed.items():
+            if low <= span[0] and span[1] <= high:
+                self._last_sealed = low, high
+                return True
+        return False
 
     def initialised(self, address: int, size_bytes: int) -> Array:
         """One boolean per byte."""

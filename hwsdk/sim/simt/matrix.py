@@ -15,9 +15,10 @@ import numpy as np
 from hwsdk.sim.simt import spaces
 from hwsdk.sim.simt.costs import passes
 from hwsdk.sim.simt.program import Array, Lanes
+from hwsdk.sim.simt.races import Span
 from hwsdk.sim.simt.registers import numbers, spread
 from hwsdk.sim.simt.spaces import Space
-from hwsdk.sim.simt.storage import ALLOCATED, READ_MASK, READ_WANT, VALID
+from hwsdk.sim.simt.storage import ALLOCATED, VALID
 
 if TYPE_CHECKING:
     from hwsdk.sim.simt.frame import Frame
@@ -68,12 +69,13 @@ def load_rows(frame: Frame, lanes: Lanes, addresses: Array, matrices: int, row_b
     """Rows of 8 x 8 matrices of 2-byte elements from shared memory, lane 8 i + r giving the address of row r of
     matrix i: (warps, matrices, 8, 8) of uint16."""
     rows = 8 * matrices
-    lanes_of_rows, offsets = _row_offsets(frame, lanes, addresses, rows, row_bytes, "read")
-    if not frame.shared.all_states(offsets, row_bytes, READ_MASK, READ_WANT):
-        spaces.refuse(
-            frame, lanes_of_rows, frame.shared, offsets, row_bytes, READ_MASK, READ_WANT, Space.SHARED, "read"
+    some, offsets, span = _row_offsets(frame, lanes, addresses, rows, row_bytes, "read")
+    spaces.check_read(frame, some, frame.shared, offsets, row_bytes, span, Space.SHARED)
+    table = frame.shared_races
+    if table is not None and not table.note(offsets, row_bytes, frame.tags, some, span):
+        spaces.watch(
+            frame, some, Space.SHARED, lambda table, tags: table.read(offsets, row_bytes, tags, False, span)
         )
-    spaces.watch(frame, lanes_of_rows, Space.SHARED, lambda table, tags: table.read(offsets, row_bytes, tags))
     parts = frame.shared.gather(offsets, np.dtype(np.uint64), row_bytes // 8)
     return np.stack(parts, 1).view(np.uint16).reshape(-1, matrices, 8, 8)
 
@@ -81,11 +83,9 @@ def load_rows(frame: Frame, lanes: Lanes, addresses: Array, matrices: int, row_b
 def store_rows(frame: Frame, lanes: Lanes, addresses: Array, matrices: Array, row_bytes: int = 16) -> None:
     """The reverse: (warps, matrices, 8, 8) of uint16 to shared memory."""
     rows = 8 * matrices.shape[1]
-    lanes_of_rows, offsets = _row_offsets(frame, lanes, addresses, rows, row_bytes, "write")
-    spaces.check_write(frame, lanes_of_rows, frame.shared, offsets, row_bytes, Space.SHARED)
-    spaces.watch(
-        frame, lanes_of_rows, Space.SHARED, lambda table, tags: table.write(offsets, row_bytes, tags)
-    )
+    some, offsets, span = _row_offsets(frame, lanes, addresses, rows, row_bytes, "write")
+    spaces.check_write(frame, some, frame.shared, offsets, row_bytes, span, Space.SHARED)
+    spaces.watch(frame, some, Space.SHARED, lambda table, tags: table.write(offsets, row_bytes, tags, span))
     data = np.ascontiguousarray(matrices).view(np.uint64).reshape(-1, row_bytes // 8)
     frame.shared.scatter(offsets, [data[:, j] for j in range(row_bytes // 8)])
     frame.shared.set_states(offsets, row_bytes, ALLOCATED | VALID)
@@ -93,14 +93,14 @@ def store_rows(frame: Frame, lanes: Lanes, addresses: Array, matrices: Array, ro
 
 def _row_offsets(
     frame: Frame, lanes: Lanes, addresses: Array, rows: int, row_bytes: int, verb: str
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Span]:
     warp = frame.chip.warp_lanes
     chosen = np.ascontiguousarray(numbers(frame, lanes).reshape(-1, warp)[:, :rows]).reshape(-1)
     given = np.ascontiguousarray(spread(frame, lanes, addresses).reshape(-1, warp)[:, :rows]).reshape(-1)
-    _, offsets = spaces.locate(frame, chosen, given, row_bytes, Space.SHARED, verb)
+    _, offsets, span = spaces.locate(frame, chosen, given, row_bytes, Space.SHARED, verb)
     if frame.checks.costs:
         _count_rows(frame, lanes, given, row_bytes, rows, verb == "read")
-    return chosen, offsets
+    return chosen, offsets, span
 
 
 def _count_rows(frame: Frame, lanes: Lanes, addresses: Array, row_bytes: int, rows: int, read: bool) -> None:

@@ -6,20 +6,50 @@ Two accesses are ordered if the clock of the block advanced between them, or, in
 is reported from what the program says and not from the order in which lanes happened to run.  A program without races
 is never accused, unless it orders blocks by fences and atomics of its own, which are not followed; with three and more
 readers of one cell, or barriers of a part of the block, a race may be missed.
+
+Reads are the most frequent accesses and mostly meet no write before the next barrier.  So they are only noted, and go
+into the table when a write comes to the same range of addresses; a barrier that all blocks of the batch pass together
+forgets them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
 from hwsdk.sim.simt.faults import Fault, FaultKind
-from hwsdk.sim.simt.program import Array
+from hwsdk.sim.simt.program import Array, Lanes
 
 LANE_SHIFT, BLOCK_SHIFT = 30, 12
 BLOCK_CLOCK = ((1 << LANE_SHIFT) - 1) & ~((1 << BLOCK_SHIFT) - 1)
 WARP_CLOCK = (1 << BLOCK_SHIFT) - 1
+
+#: First byte and the one after the last, of addresses that an access or several may touch.
+Span = tuple[int, int]
+ANYWHERE: Span = (0, 1 << 62)
+_NOWHERE: Span = (1 << 62, 0)
+_NOTED = 1 << 20  # reads that wait
+
+
+def meets(a: Span, b: Span) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def _hull(a: Span, b: Span) -> Span:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A read that is not in the table yet; tags: of all lanes of the batch at that time."""
+
+    offsets: Array
+    size: int
+    tags: Array
+    lanes: Lanes
+    span: Span
 
 
 class RaceTable:
@@ -37,15 +67,51 @@ class RaceTable:
         self.reader = np.zeros(self.cells, np.int64)
         self.other = np.zeros(self.cells, np.int64)
         self.atomic: Array | None = None
+        self._written = self._read = _NOWHERE  # since all blocks passed a barrier
+        self._noted: list[_Read] = []
+        self._waiting = 0
 
-    def read(self, offsets: Array, size: int, tags: Array, strong: bool = False) -> None:
+    def note(self, offsets: Array, size: int, tags: Array, lanes: Lanes, span: Span) -> bool:
+        """Remember a read that meets no write so far; False if it must be checked with `read`.  offsets: one per
+        active lane or one for all, never changed afterwards; tags: of all lanes."""
+        if not self.one_block or self.atomic is not None or meets(self._written, span):
+            return False
+        self._noted.append(_Read(offsets, size, tags, lanes, span))
+        self._waiting += offsets.size
+        if self._waiting > _NOTED:
+            self._settle()
+        return True
+
+    def passed(self) -> None:
+        """All lanes of all blocks of the batch passed a barrier: what was before is ordered before what comes."""
+        self._noted.clear()
+        self._waiting = 0
+        self._written = self._read = _NOWHERE
+
+    def _settle(self) -> None:
+        """Put the noted reads into the table."""
+        noted, self._noted, self._waiting = self._noted, [], 0
+        for each in noted:
+            tags = each.tags if each.lanes is None else each.tags[each.lanes]
+            cells, tags = self._cells(np.broadcast_to(each.offsets, tags.shape), each.size, tags)
+            self._remember(cells, tags)
+            self._read = _hull(self._read, each.span)
+
+    def read(
+        self, offsets: Array, size: int, tags: Array, strong: bool = False, span: Span = ANYWHERE
+    ) -> None:
         """Fault if another lane wrote; remember the readers.  strong: like an atomic, it may meet atomics."""
         cells, tags = self._cells(offsets, size, tags)
-        self._check(cells, tags, self.writer, "reads", "writes")
+        if meets(self._written, span):
+            self._check(cells, tags, self.writer, "reads", "writes")
         if strong:
             return
+        self._read = _hull(self._read, span)
         if self.atomic is not None:
             self._check(cells, tags, self.atomic, "reads", "changes atomically")
+        self._remember(cells, tags)
+
+    def _remember(self, cells: Array, tags: Array) -> None:
         old = self.reader[cells]
         keep = (old != 0) & (((old ^ tags) >> LANE_SHIFT) != 0)
         if keep.any():
@@ -55,21 +121,28 @@ class RaceTable:
         if lost.any():
             self.other[cells[lost]] = tags[lost]
 
-    def write(self, offsets: Array, size: int, tags: Array) -> None:
+    def write(self, offsets: Array, size: int, tags: Array, span: Span = ANYWHERE) -> None:
         cells, tags = self._cells(offsets, size, tags)
-        self._check_all(cells, tags, "writes")
+        self._check_all(cells, tags, "writes", span)
         if self.atomic is not None:
             self._check(cells, tags, self.atomic, "writes", "changes atomically")
         self.writer[cells] = tags
+        self._written = _hull(self._written, span)
         lost = self.writer[cells] != tags
         if lost.any():
             at = int(np.flatnonzero(lost)[0])
             self._fault(cells, tags, self.writer[cells], at, "writes", "writes in the same instruction")
 
-    def change(self, offsets: Array, size: int, tags: Array) -> None:
+    def arrived(self, offsets: Array, size: int, tags: Array) -> None:
+        """What copies wrote counts as written by their lanes from now on."""
+        cells, tags = self._cells(offsets, size, tags)
+        self.writer[cells] = tags
+        self._written = ANYWHERE
+
+    def change(self, offsets: Array, size: int, tags: Array, span: Span = ANYWHERE) -> None:
         """An atomic operation: it may meet other atomics, but no plain access."""
         cells, tags = self._cells(offsets, size, tags)
-        self._check_all(cells, tags, "changes atomically")
+        self._check_all(cells, tags, "changes atomically", span)
         if self.atomic is None:
             self.atomic = np.zeros(self.cells, np.int64)
         self.atomic[cells] = tags
@@ -87,10 +160,14 @@ class RaceTable:
             return cells, tags
         return np.concatenate([cells + j for j in range(extra)]), np.tile(tags, extra)
 
-    def _check_all(self, cells: Array, tags: Array, verb: str) -> None:
-        self._check(cells, tags, self.writer, verb, "writes")
-        self._check(cells, tags, self.reader, verb, "reads")
-        self._check(cells, tags, self.other, verb, "reads")
+    def _check_all(self, cells: Array, tags: Array, verb: str, span: Span) -> None:
+        if any(meets(each.span, span) for each in self._noted):
+            self._settle()
+        if meets(self._written, span):
+            self._check(cells, tags, self.writer, verb, "writes")
+        if meets(self._read, span):
+            self._check(cells, tags, self.reader, verb, "reads")
+            self._check(cells, tags, self.other, verb, "reads")
 
     def _check(self, cells: Array, mine: Array, table: Array, verb: str, their_verb: str) -> None:
         theirs = table[cells]

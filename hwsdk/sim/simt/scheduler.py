@@ -213,6 +213,8 @@ class Scheduler:
             and not self.waiting
         ):
             frame.tags = after_barrier(frame.tags, block_clock(frame.tags) + 1)
+            if frame.shared_races is not None:
+                frame.shared_races.passed()
             frame.tally.barriers += frame.blocks
             self._add(after, None)
             return
@@ -271,7 +273,11 @@ class Scheduler:
             self.extra.pop((block, name), None)
         latest = np.zeros(frame.blocks, np.int64)
         np.maximum.at(latest, lanes // padded, block_clock(frame.tags[lanes]))
-        frame.tags[lanes] = after_barrier(frame.tags[lanes], latest[lanes // padded] + 1)
+        fresh = frame.tags.copy()  # reads that are noted keep the old ones
+        fresh[lanes] = after_barrier(frame.tags[lanes], latest[lanes // padded] + 1)
+        frame.tags = fresh
+        if frame.shared_races is not None and lanes.size == frame.blocks * frame.shape.block_lanes:
+            frame.shared_races.passed()
         frame.tally.barriers += blocks.size
         self.arrived[lanes] = -1
         self.waiting -= lanes.size

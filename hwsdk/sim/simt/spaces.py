@@ -17,7 +17,7 @@ from hwsdk.sim.simt import costs
 from hwsdk.sim.simt.copies import mark_pending
 from hwsdk.sim.simt.faults import Fault, FaultKind
 from hwsdk.sim.simt.program import Array, Lanes
-from hwsdk.sim.simt.races import RaceFault, RaceTable
+from hwsdk.sim.simt.races import ANYWHERE, RaceFault, RaceTable, Span
 from hwsdk.sim.simt.registers import numbers, spread
 from hwsdk.sim.simt.storage import (
     ALLOCATED,
@@ -124,11 +124,10 @@ def _merge(
 # ------------------------------------------------------------------------------------------------ one space
 def _load_in(frame: Frame, lanes: Lanes, addresses: Array, access: Access, space: Space) -> list[Array]:
     size = access.size
-    storage, offsets = locate(frame, lanes, addresses, size, space, "read")
-    mask, want = (READ_MASK, READ_WANT) if frame.checks.uninitialised else (ALLOCATED | PENDING, ALLOCATED)
-    if not storage.all_states(offsets, size, mask, want):
-        refuse(frame, lanes, storage, offsets, size, mask, want, space, "read")
-    _watch_read(frame, lanes, storage, offsets, access, space)
+    storage, offsets, span = locate(frame, lanes, addresses, size, space, "read")
+    if space is not Space.GLOBAL or not frame.memory.is_sealed(span):
+        check_read(frame, lanes, storage, offsets, size, span, space)
+        _watch_read(frame, lanes, storage, offsets, access, span, space)
     count_access(frame, lanes, addresses, size, space, read=True)
     return storage.gather(offsets, access.dtype, access.count)
 
@@ -137,24 +136,38 @@ def _store_in(
     frame: Frame, lanes: Lanes, addresses: Array, access: Access, values: list[Array], space: Space
 ) -> None:
     size = access.size
-    storage, offsets = locate(frame, lanes, addresses, size, space, "write")
-    check_write(frame, lanes, storage, offsets, size, space)
+    storage, offsets, span = locate(frame, lanes, addresses, size, space, "write")
+    check_write(frame, lanes, storage, offsets, size, span, space)
     table = races_of(frame, space)
     if table is not None:
         where, tags = spread(frame, lanes, offsets), _tags(frame, lanes)
         with _Explained(frame, space):
-            (table.change if access.strong else table.write)(where, size, tags)
+            (table.change if access.strong else table.write)(where, size, tags, span)
     count_access(frame, lanes, addresses, size, space, read=False)
     if offsets.shape[0] == 1:  # the last lane wins
         values = [v[-1:] for v in values]
     storage.scatter(offsets, values)
-    storage.set_states(offsets, size, ALLOCATED | VALID)
+    if space is not Space.SHARED or not frame.filled.has(span):
+        storage.set_states(offsets, size, ALLOCATED | VALID)
+
+
+def check_read(
+    frame: Frame, lanes: Lanes, storage: Storage, offsets: Array, size: int, span: Span, space: Space
+) -> None:
+    """May the bytes be read?"""
+    if space is Space.SHARED and frame.filled.proves(storage, span, offsets.size * size):
+        return
+    mask, want = (READ_MASK, READ_WANT) if frame.checks.uninitialised else (ALLOCATED | PENDING, ALLOCATED)
+    if not storage.all_states(offsets, size, mask, want):
+        refuse(frame, lanes, storage, offsets, size, mask, want, space, "read")
 
 
 def check_write(
-    frame: Frame, lanes: Lanes, storage: Storage, offsets: Array, size: int, space: Space
+    frame: Frame, lanes: Lanes, storage: Storage, offsets: Array, size: int, span: Span, space: Space
 ) -> None:
     """May the bytes be written?"""
+    if space is Space.SHARED and frame.filled.has(span):
+        return
     if not storage.all_states(offsets, size, WRITE_MASK, WRITE_WANT):
         refuse(frame, lanes, storage, offsets, size, WRITE_MASK, WRITE_WANT, space, "write")
     if space is Space.GLOBAL and frame.copies.pending:
@@ -163,24 +176,26 @@ def check_write(
 
 def locate(
     frame: Frame, lanes: Lanes, addresses: Array, size: int, space: Space, verb: str
-) -> tuple[Storage, Array]:
-    """(storage, offsets in it); faults for addresses that are misaligned or outside a lane's or block's part."""
-    if size > 1 and (addresses & addresses.dtype.type(size - 1)).any():
+) -> tuple[Storage, Array, Span]:
+    """(storage, offsets in it, addresses touched); faults for addresses that are misaligned or outside a lane's or
+    block's part."""
+    if size > 1 and int(np.bitwise_or.reduce(addresses)) & (size - 1):
         at = int(np.flatnonzero(addresses & addresses.dtype.type(size - 1))[0])
         raise Fault(
             FaultKind.MISALIGNED,
             f"{size}-byte {verb} of {space.value} memory at {int(addresses[at]):#x} is not aligned to {size}",
             _lane(frame, lanes, addresses, at),
         )
-    if space is Space.GLOBAL:
-        return frame.memory.storage, addresses
     if space is Space.PARAMETER:
-        return frame.parameters, addresses
+        return frame.parameters, addresses, ANYWHERE
+    span = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)) + size
+    if space is Space.GLOBAL:
+        return frame.memory.storage, addresses, span
     if space is Space.SHARED:
         storage, stride, base = frame.shared, frame.layout.stride, frame.shared_base
     else:
         storage, stride, base = frame.local, frame.local_stride, frame.local_base
-    if stride < size or (addresses > addresses.dtype.type(stride - size)).any():
+    if span[1] > stride:
         at = int(np.flatnonzero(addresses + addresses.dtype.type(size) > stride)[0]) if stride >= size else 0
         raise Fault(
             FaultKind.OUT_OF_BOUNDS,
@@ -188,7 +203,7 @@ def locate(
             _lane(frame, lanes, addresses, at),
         )
     base = base if lanes is None else base[lanes]
-    return storage, base + addresses.astype(np.int64)
+    return storage, np.add(base, addresses, dtype=np.int64, casting="unsafe"), span
 
 
 def _sizes(frame: Frame, space: Space) -> str:
@@ -255,10 +270,13 @@ def _tags(frame: Frame, lanes: Lanes) -> Array:
 
 
 def _watch_read(
-    frame: Frame, lanes: Lanes, storage: Storage, offsets: Array, access: Access, space: Space
+    frame: Frame, lanes: Lanes, storage: Storage, offsets: Array, access: Access, span: Span, space: Space
 ) -> None:
     table = races_of(frame, space)
     if table is None or (space is Space.GLOBAL and storage.has_state(offsets, access.size, READ_ONLY)):
+        return
+    plain = not access.constant and not access.strong
+    if plain and table.note(offsets, access.size, frame.tags, lanes, span):
         return
     where = spread(frame, lanes, offsets)
     if access.constant:
@@ -270,7 +288,7 @@ def _watch_read(
                 _lane(frame, lanes, where, at),
             )
     with _Explained(frame, space):
-        table.read(where, access.size, _tags(frame, lanes), access.strong)
+        table.read(where, access.size, _tags(frame, lanes), access.strong, span)
 
 
 def watch(frame: Frame, lanes: Lanes, space: Space, act: Callable[[RaceTable, Array], None]) -> None:
@@ -343,9 +361,9 @@ def start_copy(
     """Begin to copy `size` bytes from global to shared memory; beyond read_bytes (per lane) zeros are written."""
     active = numbers(frame, lanes)
     count = active.size
-    shared, offsets = locate(frame, lanes, spread(frame, lanes, destination), size, Space.SHARED, "write")
-    check_write(frame, lanes, shared, offsets, size, Space.SHARED)
-    watch(frame, lanes, Space.SHARED, lambda table, tags: table.write(offsets, size, tags))
+    shared, offsets, span = locate(frame, lanes, spread(frame, lanes, destination), size, Space.SHARED, "write")
+    check_write(frame, lanes, shared, offsets, size, span, Space.SHARED)
+    watch(frame, lanes, Space.SHARED, lambda table, tags: table.write(offsets, size, tags, span))
     addresses = spread(frame, lanes, source)
     wanted = (
         np.full(count, size, np.int64)
@@ -363,6 +381,7 @@ def start_copy(
             data[some] = _source_bytes(frame, active[some], addresses[some], size, amount)
     count_access(frame, lanes, destination, size, Space.SHARED, read=False)
     mark_pending(frame, offsets, size)
+    frame.filled.lose(span)
     frame.copies.start(active, offsets, addresses.astype(np.int64), data, wanted)
 
 
