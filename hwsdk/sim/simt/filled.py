@@ -7,10 +7,10 @@ the states of the access itself.
 
 from __future__ import annotations
 
+import bisect
+
 from hwsdk.sim.simt.races import Span, meets
 from hwsdk.sim.simt.storage import ALLOCATED, VALID, Storage
-
-_KNOWN = 16  # ranges that are remembered
 
 
 class Filled:
@@ -18,12 +18,13 @@ class Filled:
 
     def __init__(self, blocks: int, stride: int) -> None:
         self.blocks, self.stride = blocks, stride
-        self._spans: list[Span] = []
+        self._starts: list[int] = []  # of ranges that do not touch, ascending
+        self._stops: list[int] = []
 
     def has(self, span: Span) -> bool:
         """Is the range known to be written (so nothing is under way to it)?"""
-        low, high = span
-        return any(a <= low and high <= b for a, b in self._spans)
+        at = bisect.bisect_right(self._starts, span[0]) - 1
+        return at >= 0 and span[1] <= self._stops[at]
 
     def proves(self, storage: Storage, span: Span, looked_at: int) -> bool:
         """The same, with a look at the states if that is cheap beside `looked_at` bytes."""
@@ -39,11 +40,14 @@ class Filled:
         return True
 
     def _add(self, span: Span) -> None:
-        for other in [s for s in self._spans if s[0] <= span[1] and span[0] <= s[1]]:
-            self._spans.remove(other)  # ranges that touch become one
-            span = min(span[0], other[0]), max(span[1], other[1])
-        self._spans = [*self._spans, span][-_KNOWN:]
+        low, high = span
+        first = bisect.bisect_left(self._stops, low)  # ranges that touch become one
+        after = bisect.bisect_right(self._starts, high)
+        if first < after:
+            low, high = min(low, self._starts[first]), max(high, self._stops[after - 1])
+        self._starts[first:after], self._stops[first:after] = [low], [high]
 
     def lose(self, span: Span) -> None:
         """A copy is under way to the range."""
-        self._spans = [s for s in self._spans if not meets(s, span)]
+        kept = [s for s in zip(self._starts, self._stops) if not meets(s, span)]
+        self._starts, self._stops = [a for a, _ in kept], [b for _, b in kept]

@@ -131,12 +131,18 @@ def fma_wide(a: Array, b: Array, c: Array) -> Array:
     return to_odd(*sum_with_error(product, c.astype(np.float64)))
 
 
+_ONE, _BELOW_F32, _HALF_F32 = np.uint64(1), np.uint64(0x1FFFFFFF), np.uint64(0x10000000)
+_TINY_F32 = (np.array(2.0**-125).view(np.uint64) << _ONE) - _ONE
+
+
 def fma_f32(a: Array, b: Array, c: Array) -> Array:
     """float32 with one rounding to nearest."""
-    total = a.astype(np.float64) * b + c
-    tie = (total.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
-    tiny = np.abs(total) < 2.0**-125
-    if tie.any() or (tiny & (total != 0)).any():
+    total = a.astype(np.float64) * b
+    total = total + c
+    bits = total.view(np.uint64)
+    # halfway between two float32, or too small for a normal one (zero less one is the largest number)
+    tie = (bits & _BELOW_F32) == _HALF_F32
+    if np.count_nonzero(tie) or np.minimum.reduce((bits << _ONE) - _ONE) < _TINY_F32:
         return fma_wide(a, b, c).astype(np.float32)
     return total.astype(np.float32)
 

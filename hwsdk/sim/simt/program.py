@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from hwsdk.sim.simt.order import ranks
 
 if TYPE_CHECKING:
     from hwsdk.sim.simt.frame import Frame
@@ -171,6 +174,11 @@ class Program:
     block: tuple[int, int, int] | None = None
     max_block: tuple[int, int, int] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """Position of each segment in the order in which groups of lanes are run."""
+        return ranks([segment.targets for segment in self.segments])
 
     @property
     def parameter_bytes(self) -> int:

@@ -15,7 +15,7 @@ forgets them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 
@@ -41,11 +41,17 @@ def _hull(a: Span, b: Span) -> Span:
     return min(a[0], b[0]), max(a[1], b[1])
 
 
+class Place(Protocol):
+    """Offsets that are worked out when they are needed."""
+
+    def offsets(self, lanes: Lanes) -> Array: ...
+
+
 @dataclass(frozen=True)
 class _Read:
     """A read that is not in the table yet; tags: of all lanes of the batch at that time."""
 
-    offsets: Array
+    offsets: Array | Place
     size: int
     tags: Array
     lanes: Lanes
@@ -71,13 +77,13 @@ class RaceTable:
         self._noted: list[_Read] = []
         self._waiting = 0
 
-    def note(self, offsets: Array, size: int, tags: Array, lanes: Lanes, span: Span) -> bool:
+    def note(self, offsets: Array | Place, size: int, tags: Array, lanes: Lanes, span: Span) -> bool:
         """Remember a read that meets no write so far; False if it must be checked with `read`.  offsets: one per
         active lane or one for all, never changed afterwards; tags: of all lanes."""
         if not self.one_block or self.atomic is not None or meets(self._written, span):
             return False
         self._noted.append(_Read(offsets, size, tags, lanes, span))
-        self._waiting += offsets.size
+        self._waiting += tags.size
         if self._waiting > _NOTED:
             self._settle()
         return True
@@ -93,7 +99,8 @@ class RaceTable:
         noted, self._noted, self._waiting = self._noted, [], 0
         for each in noted:
             tags = each.tags if each.lanes is None else each.tags[each.lanes]
-            cells, tags = self._cells(np.broadcast_to(each.offsets, tags.shape), each.size, tags)
+            where = each.offsets if isinstance(each.offsets, np.ndarray) else each.offsets.offsets(each.lanes)
+            cells, tags = self._cells(np.broadcast_to(where, tags.shape), each.size, tags)
             self._remember(cells, tags)
             self._read = _hull(self._read, each.span)
 

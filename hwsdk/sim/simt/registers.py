@@ -2,21 +2,29 @@
 
 Design choice: a register holds an array of one element per lane of the batch, or of one element that stands for all
 lanes.  Its dtype is that of the value last written; a reader asks for the bits as its own dtype of the same width.
-Every full-size array belongs to exactly one register, so that writing for some lanes may happen in place.
+Every full-size array belongs to exactly one register, so that writing for some lanes may happen in place; a Sum may be
+held by many, and is replaced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from hwsdk.sim.simt.program import Array, Lanes, Read, Run, Write
+from hwsdk.sim.simt.sums import Root, Sum
 
 if TYPE_CHECKING:
     from hwsdk.sim.simt.frame import Frame
 
+#: What stands in a register for the whole batch.
+Held: TypeAlias = "Callable[[Frame], Sum | Array]"
+#: The same, or None where it is neither.
+Maybe: TypeAlias = "Callable[[Frame], Sum | Array | None]"
+#: Addresses: of all lanes of the batch as a Sum, or as an array of one per active lane or one for all.
+Where: TypeAlias = "Callable[[Frame, Lanes], Array | Sum]"
 BOOL = np.dtype(np.bool_)
 _NONE = np.zeros(0, np.intp)
 
@@ -25,12 +33,87 @@ def register(index: int, dtype: np.dtype[Any]) -> Read:
     """Reads a register as `dtype`, which must be as wide as the register."""
 
     def read(frame: Frame, lanes: Lanes) -> Array:
-        value = frame.registers[index]
+        held = frame.registers[index]
+        value = held.value if type(held) is Sum else held
         if lanes is not None and value.shape[0] != 1:
-            value = value[lanes]
+            value = value.take(lanes)
         return value if value.dtype is dtype else value.view(dtype)
 
     return read
+
+
+def held(index: int) -> Held:
+    """What a register holds for all lanes of the batch: a Sum, or an array of one element."""
+
+    def look(frame: Frame) -> Sum | Array:
+        value = frame.registers[index]
+        if type(value) is Sum or value.shape[0] == 1:
+            return value
+        value = frame.registers[index] = Sum(Root(value))
+        return value
+
+    return look
+
+
+def everywhere(read: Read) -> Where:
+    """Addresses that are no register's."""
+    return read
+
+
+def at_register(index: int, offset: int, dtype: np.dtype[Any]) -> Where:
+    """A register plus a number, as unsigned addresses."""
+    look, step = held(index), np.array([offset & ((1 << 8 * dtype.itemsize) - 1)], dtype)
+
+    def where(frame: Frame, lanes: Lanes) -> Array | Sum:
+        value = look(frame)
+        if type(value) is Sum:
+            return value.plus(offset) if offset else value
+        result: Array = value.view(dtype) + step
+        return result
+
+    return where
+
+
+def per_lane(where: Where) -> Read:
+    """Addresses as an array."""
+
+    def read(frame: Frame, lanes: Lanes) -> Array:
+        found = where(frame, lanes)
+        return found.active(lanes) if type(found) is Sum else found
+
+    return read
+
+
+def moved(target: int, source: int, plain: Run) -> Run:
+    """Copies a register to one of the same width.  plain: the same for some lanes."""
+    look = held(source)
+
+    def run(frame: Frame, lanes: Lanes) -> None:
+        if lanes is None:
+            value = look(frame)
+            frame.registers[target] = value if type(value) is Sum else np.copy(value)
+        else:
+            plain(frame, lanes)
+
+    return run
+
+
+def added(target: int, a: Maybe, b: Maybe, sign: int, plain: Run) -> Run:
+    """a + b, or with sign -1 a - b, of integers as wide as their registers.  plain: the same for some lanes."""
+
+    def run(frame: Frame, lanes: Lanes) -> None:
+        if lanes is None:
+            x, y = a(frame), b(frame)
+            if type(x) is Sum:
+                if y is not None and type(y) is not Sum:
+                    frame.registers[target] = x.plus(sign * int(y[0]))
+                    return
+            elif type(y) is Sum and x is not None and sign > 0:
+                frame.registers[target] = y.plus(int(x[0]))
+                return
+        plain(frame, lanes)
+
+    return run
 
 
 def constant(value: Any, dtype: np.dtype[Any]) -> Read:
@@ -61,7 +144,8 @@ def into(index: int) -> Write:
         if lanes is None:
             frame.registers[index] = value
             return
-        old = frame.registers[index]
+        found = frame.registers[index]
+        old: Array = found.value.copy() if type(found) is Sum else found
         if old.shape[0] != frame.lanes:
             old = np.full(frame.lanes, old[0], old.dtype)
         if old.dtype is not value.dtype:
@@ -76,9 +160,12 @@ def choose(frame: Frame, lanes: Lanes, predicate: Array, negated: bool) -> Lanes
     """The lanes among the active ones for which the predicate holds."""
     if predicate.shape[0] == 1:
         return lanes if bool(predicate[0]) != negated else _NONE
-    wanted = ~predicate if negated else predicate
-    if wanted.all():
+    holds = np.count_nonzero(predicate)
+    if holds == (0 if negated else predicate.size):
         return lanes
+    if holds == (predicate.size if negated else 0):
+        return _NONE
+    wanted = ~predicate if negated else predicate
     return np.flatnonzero(wanted) if lanes is None else lanes[wanted]
 
 

@@ -1,4 +1,4 @@
-"""Which lanes run which segment next: groups of lanes by program counter, the least counter first.
+"""Which lanes run which segment next: groups of lanes by segment, the one that comes first in the order of `order`.
 
 Design choice: lanes that stand at the same segment are one group, kept as an array of their positions.  Running the
 group that is furthest behind lets the others be caught up with, which reconverges structured code; a group whose
@@ -27,6 +27,7 @@ class Scheduler:
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
+        self.ranks = frame.program.ranks
         self.ready: dict[int, Lanes] = {}
         self.parked: dict[int, Array] = {}
         self.arrived = np.full(frame.lanes, -1)  # number of the barrier at which a lane waits
@@ -49,7 +50,7 @@ class Scheduler:
                 continue
             steps += 1
             number = (
-                (max if steps % _FAIR == 0 else min)(self.ready)
+                (max if steps % _FAIR == 0 else min)(self.ready, key=self.ranks.__getitem__)
                 if len(self.ready) > 1
                 else next(iter(self.ready))
             )

@@ -19,6 +19,7 @@ from hwsdk.sim.simt.faults import Fault, FaultKind
 from hwsdk.sim.simt.program import Array, Lanes
 from hwsdk.sim.simt.races import ANYWHERE, RaceFault, RaceTable, Span
 from hwsdk.sim.simt.registers import numbers, spread
+from hwsdk.sim.simt.sums import Sum
 from hwsdk.sim.simt.storage import (
     ALLOCATED,
     FREED,
@@ -65,8 +66,13 @@ class Access:
         return self.dtype.itemsize * self.count
 
 
-def load(frame: Frame, lanes: Lanes, addresses: Array, access: Access) -> list[Array]:
+def load(frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access) -> list[Array]:
     """One array per element of the vector."""
+    if isinstance(addresses, Sum):
+        found = _load_at_sum(frame, lanes, addresses, access)
+        if found is not None:
+            return found
+        addresses = addresses.active(lanes)
     if access.space is Space.GENERIC:
         parts = _parts(frame, lanes, addresses)
         if len(parts) == 1:
@@ -76,7 +82,13 @@ def load(frame: Frame, lanes: Lanes, addresses: Array, access: Access) -> list[A
     return _load_in(frame, lanes, addresses, access, access.space)
 
 
-def store(frame: Frame, lanes: Lanes, addresses: Array, access: Access, values: list[Array]) -> None:
+def store(
+    frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access, values: list[Array]
+) -> None:
+    if isinstance(addresses, Sum):
+        if _store_at_sum(frame, lanes, addresses, access, values):
+            return
+        addresses = addresses.active(lanes)
     if access.space is Space.GENERIC:
         count = frame.lanes if lanes is None else lanes.size
         for space, where, within in _parts(frame, lanes, addresses):
@@ -85,6 +97,94 @@ def store(frame: Frame, lanes: Lanes, addresses: Array, access: Access, values: 
             _store_in(frame, some, within, access, chosen, space)
         return
     _store_in(frame, lanes, addresses, access, values, access.space)
+
+
+class _Place:
+    """Where a Sum points, for all lanes: elements index + first of a storage, bytes `span` of the space."""
+
+    __slots__ = ("base", "delta", "first", "root", "shift", "space", "span", "storage", "window")
+
+    def __init__(self, frame: Frame, addresses: Sum, space: Space, size: int, unit: int) -> None:
+        """ValueError where the addresses are of several memories, misaligned or outside: they must be looked at one by
+        one."""
+        self.root, delta = addresses.root, addresses.delta
+        low, high, bits = self.root.facts()
+        if (bits | delta) & (size - 1) or low + delta < 0 or (bits | delta) & (unit - 1):
+            raise ValueError
+        self.window = 0
+        if space is Space.GENERIC:
+            number = (low + delta) >> WINDOW_SHIFT
+            if number >= len(WINDOWS) or (high + delta) >> WINDOW_SHIFT != number:
+                raise ValueError
+            space = WINDOWS[number]
+            self.window = BASES[space]
+        self.space, self.delta = space, delta
+        self.span = low + delta - self.window, high + delta - self.window + size
+        if space is Space.SHARED:
+            self.storage, self.base, stride = frame.shared, frame.shared_base, frame.layout.stride
+        elif space is Space.LOCAL:
+            self.storage, self.base, stride = frame.local, frame.local_base, frame.local_stride
+        elif space is Space.GLOBAL:
+            self.storage, self.base, stride = frame.memory.storage, None, frame.memory.storage.size_bytes
+        else:
+            raise ValueError
+        self.shift = unit.bit_length() - 1
+        self.first = delta >> self.shift
+        if self.span[1] > stride or self.first < 0:
+            raise ValueError
+
+    def index(self, lanes: Lanes) -> Array:
+        found = self.root.index(self.window, self.base, self.shift)
+        return found if lanes is None else found.take(lanes)
+
+    def offsets(self, lanes: Lanes) -> Array:
+        found = self.root.offsets(self.window, self.base)
+        return (found if lanes is None else found.take(lanes)) + self.delta
+
+
+def _load_at_sum(frame: Frame, lanes: Lanes, addresses: Sum, access: Access) -> list[Array] | None:
+    """None where the lanes must be looked at one by one."""
+    if frame.checks.costs:
+        return None
+    size, unit = access.size, access.dtype.itemsize
+    try:
+        place = _Place(frame, addresses, access.space, size, unit)
+    except ValueError:
+        return None
+    if place.space is Space.SHARED:
+        count = frame.lanes if lanes is None else lanes.size
+        table = frame.shared_races
+        if access.strong or not frame.filled.proves(frame.shared, place.span, count * size):
+            return None
+        if table is not None and not table.note(place, size, frame.tags, lanes, place.span):
+            return None
+    elif place.space is not Space.GLOBAL or not frame.memory.is_sealed(place.span):
+        return None
+    count_access(frame, lanes, addresses.root.array, size, place.space, read=True)
+    view, index, first = place.storage.view(access.dtype), place.index(lanes), place.first
+    return [view[first + j :].take(index) for j in range(access.count)]
+
+
+def _store_at_sum(frame: Frame, lanes: Lanes, addresses: Sum, access: Access, values: list[Array]) -> bool:
+    """False where the lanes must be looked at one by one."""
+    if frame.checks.costs or access.strong:
+        return False
+    size, unit = access.size, access.dtype.itemsize
+    try:
+        place = _Place(frame, addresses, access.space, size, unit)
+    except ValueError:
+        return False
+    if place.space is not Space.SHARED or not frame.filled.has(place.span):
+        return False
+    table = frame.shared_races
+    if table is not None:
+        with _Explained(frame, place.space):
+            table.write(place.offsets(lanes), size, _tags(frame, lanes), place.span)
+    count_access(frame, lanes, addresses.root.array, size, place.space, read=False)
+    view, index, first = place.storage.view(access.dtype), place.index(lanes), place.first
+    for j, value in enumerate(values):
+        view[first + j :][index] = value
+    return True
 
 
 def _parts(frame: Frame, lanes: Lanes, addresses: Array) -> list[tuple[Space, Array | None, Array]]:

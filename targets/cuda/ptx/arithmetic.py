@@ -13,7 +13,7 @@ import numpy as np
 
 from hwsdk.sim.simt import floats, integers
 from hwsdk.sim.simt.program import Array, Lanes, Run
-from hwsdk.sim.simt.registers import binary, ternary, unary
+from hwsdk.sim.simt.registers import added, binary, ternary, unary
 from hwsdk.targets.cuda.ptx.context import Context
 from hwsdk.targets.cuda.ptx.types import TYPES, Type, lifted
 
@@ -84,7 +84,17 @@ def add_or_sub(context: Context) -> None:
             "integer",
         )
         return
-    emit(context, kind, _PLAIN[name], 2, "integer")
+    context.done(3)
+    plain = binary(context.write(0, kind), _PLAIN[name], context.read(1, kind), context.read(2, kind))
+    context.emit(_or_sum(context, kind, 1 if name == "add" else -1, plain), "integer")
+
+
+def _or_sum(context: Context, kind: Type, sign: int, plain: Run) -> Run:
+    """What is the same for all lanes is added without looking at them."""
+    target, a, b = context.register(0, kind), context.held(1, kind), context.held(2, kind)
+    if target is None or a is None or b is None:
+        return plain
+    return added(target, a, b, sign, plain)
 
 
 def _float_binary(context: Context, kind: Type, name: str) -> None:
@@ -134,13 +144,24 @@ def multiply_add(context: Context) -> None:
         _with_carry(context, kind, "add", False, product)
         return
     function: Function = lambda a, b, c: product(a, b) + c  # noqa: E731
-    if context.take("sat"):
+    saturates = bool(context.take("sat"))
+    if saturates:
         if kind.name != "s32" or part != "hi":
             context.fail("only mad.hi.s32 saturates")
         function = lambda a, b, c: integers.add_saturating(product(a, b), c)  # noqa: E731
     context.done(4)
     reads = (context.read(1, kind), context.read(2, kind), context.read(3, third))
-    context.emit(ternary(context.write(0, third), function, *reads), "integer")
+    plain = ternary(context.write(0, third), function, *reads)
+    target, c = context.register(0, third), context.held(3, third)
+    if target is not None and c is not None and not saturates:
+
+        def factor(frame: Any) -> Array | None:
+            """The product, where both factors are the same for all lanes."""
+            a, b = reads[0](frame, None), reads[1](frame, None)
+            return product(a, b) if a.shape[0] == b.shape[0] == 1 else None
+
+        plain = added(target, factor, c, 1, plain)
+    context.emit(plain, "integer")
 
 
 def multiply_24(context: Context) -> None:

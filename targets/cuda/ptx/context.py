@@ -13,7 +13,18 @@ import numpy as np
 
 from hwsdk.sim.simt import program
 from hwsdk.sim.simt.program import Array, Lanes, Meeting, Place, Read, Run, Statement, Write
-from hwsdk.sim.simt.registers import constant, guarded, into, register, special
+from hwsdk.sim.simt.registers import (
+    Held,
+    Where,
+    at_register,
+    constant,
+    everywhere,
+    guarded,
+    held,
+    into,
+    register,
+    special,
+)
 from hwsdk.sim.simt.spaces import Space
 from hwsdk.targets.cuda.ptx.scopes import LabelName, Register, Scope, Symbol, TargetList
 from hwsdk.targets.cuda.ptx.syntax import (
@@ -176,25 +187,39 @@ class Context:
             return found
         return self.builder.variable(name) or self.fail(f"{name} is not declared")
 
-    def address(self, number: int) -> tuple[Read, Space | None]:
+    def held(self, number: int, kind: Type) -> Held | None:
+        """What the operand is for the whole batch, if it is as wide as `kind` and the same for all lanes or in a
+        register."""
+        operand = self.operand(number)
+        found = self.scope.find(operand.text) if isinstance(operand, Name) else None
+        if isinstance(found, Register):
+            return held(found.index) if found.type.bits == kind.bits else None
+        if isinstance(operand, Number) or isinstance(found, Symbol):
+            read = self.reader(operand, kind)
+            return lambda frame: read(frame, None)
+        return None
+
+    def register(self, number: int, kind: Type) -> int | None:
+        """The register that an operand is, if it is as wide as `kind`."""
+        operand = self.operand(number)
+        found = self.scope.find(operand.text) if isinstance(operand, Name) else None
+        return found.index if isinstance(found, Register) and found.type.bits == kind.bits else None
+
+    def address(self, number: int) -> tuple[Where, Space | None]:
         """(addresses as uint64 or uint32, the memory if the operand names a variable)."""
         operand = self.operand(number)
         if not isinstance(operand, Address):
             self.fail("an address in brackets belongs here")
         base, offset = operand.base, operand.offset
         if isinstance(base, Number):
-            return constant(base.value + offset, np.dtype(np.uint64)), None
+            return everywhere(constant(base.value + offset, np.dtype(np.uint64))), None
         found = self.scope.find(base.text)
         if not isinstance(found, Register):
-            return self._symbol_address(base, offset, TYPES["u64"]), self.symbol(base.text).space
+            symbol = self.symbol(base.text)
+            return everywhere(self._symbol_address(base, offset, TYPES["u64"])), symbol.space
         if found.type.bits not in (32, 64):
             self.fail(f"{base.text} has {found.type.bits} bits, which is no address")
-        dtype = np.dtype(f"u{found.type.bytes}")
-        inner = register(found.index, dtype)
-        if not offset:
-            return inner, None
-        step = np.array([offset & ((1 << found.type.bits) - 1)], dtype)
-        return lambda frame, lanes: inner(frame, lanes) + step, None
+        return at_register(found.index, offset, np.dtype(f"u{found.type.bytes}")), None
 
     def vector(self, number: int) -> tuple[Operand, ...]:
         """The parts of {a, b}, or the one operand."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from hwsdk.sim.simt import integers
 from hwsdk.sim.simt.program import Array, Lanes, Read, Write
-from hwsdk.sim.simt.registers import binary, ternary, unary
+from hwsdk.sim.simt.registers import binary, moved, ternary, unary
 from hwsdk.targets.cuda.ptx.arithmetic import emit
 from hwsdk.targets.cuda.ptx.context import Context
 from hwsdk.targets.cuda.ptx.syntax import Name, Vector
@@ -147,7 +147,10 @@ def move(context: Context) -> None:
     elif isinstance(target, Vector):
         _divide(context, kind, target)
     else:
-        context.emit(unary(context.write(0, kind), np.copy, context.read(1, kind)), "move")
+        plain = unary(context.write(0, kind), np.copy, context.read(1, kind))
+        register, other = context.register(0, kind), context.register(1, kind)
+        both = register is not None and other is not None
+        context.emit(moved(register, other, plain) if both else plain, "move")  # type: ignore[arg-type]
 
 
 def _part(context: Context, kind: Type, parts: int) -> Type:

@@ -16,6 +16,7 @@ import numpy as np
 from hwsdk.sim.simt import floats
 from hwsdk.sim.simt.matrix import Fragment, load_rows, product, stacked, store_rows
 from hwsdk.sim.simt.program import Array, Lanes, Meeting
+from hwsdk.sim.simt.registers import per_lane
 from hwsdk.targets.cuda.ptx.context import Context
 from hwsdk.targets.cuda.ptx.conversions import space_of
 from hwsdk.targets.cuda.ptx.syntax import Vector
@@ -169,7 +170,7 @@ def load_matrix(context: Context) -> None:
     number, transposed = _moving(context)
     context.done(2)
     writes = [context.writer(o, TYPES["b32"]) for o in _parts(context, 0, number)]
-    addresses, _ = context.address(1)
+    addresses = per_lane(context.address(1)[0])
     context.watch_width(16)
 
     def run(frame: Any, lanes: Lanes) -> None:
@@ -187,7 +188,7 @@ def store_matrix(context: Context) -> None:
     number, transposed = _moving(context)
     context.done(2)
     reads = [context.reader(o, TYPES["b32"]) for o in _parts(context, 1, number)]
-    addresses, _ = context.address(0)
+    addresses = per_lane(context.address(0)[0])
     context.watch_width(16)
 
     def run(frame: Any, lanes: Lanes) -> None:

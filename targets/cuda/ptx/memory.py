@@ -15,6 +15,7 @@ from hwsdk.sim.simt import spaces
 from hwsdk.sim.simt.atomics import atomic
 from hwsdk.sim.simt.floats import maximum, minimum
 from hwsdk.sim.simt.program import Array, Lanes, Read, Write
+from hwsdk.sim.simt.registers import Where, per_lane
 from hwsdk.sim.simt.spaces import Access, Space
 from hwsdk.targets.cuda.ptx.context import Context
 from hwsdk.targets.cuda.ptx.conversions import space_of
@@ -40,7 +41,7 @@ _SCOPES = ("cta", "cluster", "gpu", "sys")
 _ORDERS = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 
 
-def _space(context: Context, number: int) -> tuple[Read, Space]:
+def _space(context: Context, number: int) -> tuple[Where, Space]:
     """Addresses, and the memory that the modifiers or a variable's name say."""
     named = space_of(context)
     addresses, of_symbol = context.address(number)
@@ -130,7 +131,8 @@ def _change(kind: Type, name: str) -> Callable[..., Array]:
 def atomic_operation(context: Context) -> None:
     kind = context.type()
     returns = context.instruction.opcode == "atom"
-    addresses, space = _space(context, 1 if returns else 0)
+    where, space = _space(context, 1 if returns else 0)
+    addresses = per_lane(where)
     name = context.take(*_CHANGES)
     if not name:
         context.fail("no atomic operation that is supported")
@@ -193,8 +195,8 @@ def _start_copy(context: Context) -> None:
     size = context.number(2)
     if size not in ((16,) if cache == "cg" else (4, 8, 16)):
         context.fail(f"a copy of {size} bytes")
-    target, _ = context.address(0)
-    source, _ = context.address(1)
+    target = per_lane(context.address(0)[0])
+    source = per_lane(context.address(1)[0])
     wanted = context.read(3, U32) if count == 4 else None
     context.watch_width(size if wanted is None else 1)
 

@@ -1,0 +1,83 @@
+"""Integers of all lanes as one array plus a number that is the same for all.
+
+Design choice: most addresses of a kernel are computed once per lane and then moved by loop counters, which are equal
+for all lanes.  Adding such a number changes a Python integer, and what an access needs to know of the array (range,
+alignment, element index in a memory) is worked out once for all that are derived from it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hwsdk.sim.simt.program import Array, Lanes
+
+class Root:
+    """An array of one number per lane of the batch, which nobody changes any more."""
+
+    __slots__ = ("_facts", "_offsets", "_indices", "array")
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self._facts: tuple[int, int, int] | None = None
+        self._offsets: dict[int, Array] = {}
+        self._indices: dict[tuple[int, int], Array] = {}
+
+    def facts(self) -> tuple[int, int, int]:
+        """(least, largest, bits that any has), as unsigned numbers."""
+        if self._facts is None:
+            plain = self.array.view(f"u{self.array.dtype.itemsize}")
+            low, high = np.minimum.reduce(plain), np.maximum.reduce(plain)
+            self._facts = int(low), int(high), int(np.bitwise_or.reduce(plain))
+        return self._facts
+
+    def offsets(self, window: int, base: Array | None) -> Array:
+        """Of the numbers, less the start of their window of generic addresses, from each lane's base in its memory.
+        A frame has one base per window."""
+        found = self._offsets.get(window)
+        if found is None:
+            found = self.array.astype(np.int64)
+            if window:
+                found -= window
+            if base is not None:
+                found += base
+            self._offsets[window] = found
+        return found
+
+    def index(self, window: int, base: Array | None, shift: int) -> Array:
+        """The same in units of 2**shift bytes."""
+        found = self._indices.get((window, shift))
+        if found is None:
+            found = self._indices[window, shift] = self.offsets(window, base) >> shift
+        return found
+
+
+class Sum:
+    """root + delta, wrapped to the root's width."""
+
+    __slots__ = ("_value", "delta", "root")
+
+    def __init__(self, root: Root, delta: int = 0) -> None:
+        self.root = root
+        bits = 8 * root.array.dtype.itemsize
+        if not -(1 << bits - 1) <= delta < 1 << bits - 1:
+            delta = (delta + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+        self.delta = delta
+        self._value = root.array if not delta else None
+
+    @property
+    def value(self) -> Array:
+        """As an array, which must not be changed."""
+        if self._value is None:
+            array = self.root.array
+            plain = array.view(f"u{array.dtype.itemsize}")
+            step = plain.dtype.type(self.delta % (1 << 8 * array.dtype.itemsize))
+            self._value = (plain + step).view(array.dtype)
+        return self._value
+
+    def plus(self, number: int) -> Sum:
+        return Sum(self.root, self.delta + number)
+
+    def active(self, lanes: Lanes) -> Array:
+        """The unsigned numbers of the active lanes."""
+        plain = self.value.view(f"u{self.root.array.dtype.itemsize}")
+        return plain if lanes is None else plain.take(lanes)
