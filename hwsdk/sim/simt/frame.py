@@ -19,7 +19,7 @@ from hwsdk.sim.simt.program import Array, Program
 from hwsdk.sim.simt.races import RaceTable, first_tags
 from hwsdk.sim.simt.stats import Tally
 from hwsdk.sim.simt.storage import Storage
-from hwsdk.sim.simt.sums import Sum
+from hwsdk.sim.simt.sums import Lazy
 
 _FILL = {0: np.array([False]), 1: np.array([0xFF], np.uint8), 2: np.array([0xFFFF], np.uint16)}
 _FILL |= {4: np.array([0xFFFFFFFF], np.uint32), 8: np.array([2**64 - 1], np.uint64)}
@@ -69,7 +69,7 @@ class Frame:
         self.lanes = blocks * shape.padded
         self.all_lanes = np.arange(self.lanes)
         self.warp_of = self.all_lanes // chip.warp_lanes
-        self.registers: list[Array | Sum] = [_FILL[w] for w in program.registers]
+        self.registers: list[Array | Lazy] = [_FILL[w] for w in program.registers]
         self.exited = np.zeros(self.lanes, bool)
         self.exited.reshape(blocks, -1)[:, shape.block_lanes :] = True
         self.tags = first_tags(self.all_lanes + first * shape.padded)

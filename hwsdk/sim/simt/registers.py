@@ -2,8 +2,8 @@
 
 Design choice: a register holds an array of one element per lane of the batch, or of one element that stands for all
 lanes.  Its dtype is that of the value last written; a reader asks for the bits as its own dtype of the same width.
-Every full-size array belongs to exactly one register, so that writing for some lanes may happen in place; a Sum may be
-held by many, and is replaced.
+Every full-size array belongs to exactly one register, so that writing for some lanes may happen in place; a lazy value may
+be held by many, and is replaced.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from hwsdk.sim.simt.program import Array, Lanes, Read, Run, Write
-from hwsdk.sim.simt.sums import Root, Sum
+from hwsdk.sim.simt.sums import Lazy, Root, Sum
 
 if TYPE_CHECKING:
     from hwsdk.sim.simt.frame import Frame
 
 #: What stands in a register for the whole batch.
-Held: TypeAlias = "Callable[[Frame], Sum | Array]"
+Held: TypeAlias = "Callable[[Frame], Lazy | Array]"
 #: The same, or None where it is neither.
-Maybe: TypeAlias = "Callable[[Frame], Sum | Array | None]"
+Maybe: TypeAlias = "Callable[[Frame], Lazy | Array | None]"
 #: Addresses: of all lanes of the batch as a Sum, or as an array of one per active lane or one for all.
 Where: TypeAlias = "Callable[[Frame, Lanes], Array | Sum]"
 BOOL = np.dtype(np.bool_)
@@ -34,7 +34,7 @@ def register(index: int, dtype: np.dtype[Any]) -> Read:
 
     def read(frame: Frame, lanes: Lanes) -> Array:
         held = frame.registers[index]
-        value = held.value if type(held) is Sum else held
+        value = held if type(held) is np.ndarray else held.value
         if lanes is not None and value.shape[0] != 1:
             value = value.take(lanes)
         return value if value.dtype is dtype else value.view(dtype)
@@ -43,11 +43,11 @@ def register(index: int, dtype: np.dtype[Any]) -> Read:
 
 
 def held(index: int) -> Held:
-    """What a register holds for all lanes of the batch: a Sum, or an array of one element."""
+    """What a register holds for all lanes of the batch: a lazy value, or an array of one element."""
 
-    def look(frame: Frame) -> Sum | Array:
+    def look(frame: Frame) -> Lazy | Array:
         value = frame.registers[index]
-        if type(value) is Sum or value.shape[0] == 1:
+        if type(value) is not np.ndarray or value.shape[0] == 1:
             return value
         value = frame.registers[index] = Sum(Root(value))
         return value
@@ -68,7 +68,10 @@ def at_register(index: int, offset: int, dtype: np.dtype[Any]) -> Where:
         value = look(frame)
         if type(value) is Sum:
             return value.plus(offset) if offset else value
-        result: Array = value.view(dtype) + step
+        plain = value if type(value) is np.ndarray else value.value
+        if lanes is not None and plain.shape[0] != 1:
+            plain = plain.take(lanes)
+        result: Array = plain.view(dtype) + step
         return result
 
     return where
@@ -84,14 +87,13 @@ def per_lane(where: Where) -> Read:
     return read
 
 
-def moved(target: int, source: int, plain: Run) -> Run:
-    """Copies a register to one of the same width.  plain: the same for some lanes."""
-    look = held(source)
+def moved(target: int, look: Held, plain: Run) -> Run:
+    """Copies what is as wide as the register.  plain: the same for some lanes."""
 
     def run(frame: Frame, lanes: Lanes) -> None:
         if lanes is None:
             value = look(frame)
-            frame.registers[target] = value if type(value) is Sum else np.copy(value)
+            frame.registers[target] = np.copy(value) if type(value) is np.ndarray else value
         else:
             plain(frame, lanes)
 
@@ -104,11 +106,10 @@ def added(target: int, a: Maybe, b: Maybe, sign: int, plain: Run) -> Run:
     def run(frame: Frame, lanes: Lanes) -> None:
         if lanes is None:
             x, y = a(frame), b(frame)
-            if type(x) is Sum:
-                if y is not None and type(y) is not Sum:
-                    frame.registers[target] = x.plus(sign * int(y[0]))
-                    return
-            elif type(y) is Sum and x is not None and sign > 0:
+            if type(x) is Sum and type(y) is np.ndarray:
+                frame.registers[target] = x.plus(sign * int(y[0]))
+                return
+            if type(y) is Sum and type(x) is np.ndarray and sign > 0:
                 frame.registers[target] = y.plus(int(x[0]))
                 return
         plain(frame, lanes)
@@ -145,7 +146,7 @@ def into(index: int) -> Write:
             frame.registers[index] = value
             return
         found = frame.registers[index]
-        old: Array = found.value.copy() if type(found) is Sum else found
+        old: Array = found if type(found) is np.ndarray else found.value.copy()
         if old.shape[0] != frame.lanes:
             old = np.full(frame.lanes, old[0], old.dtype)
         if old.dtype is not value.dtype:

@@ -7,9 +7,19 @@ alignment, element index in a memory) is worked out once for all that are derive
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from hwsdk.sim.simt.program import Array, Lanes
+
+class Lazy(Protocol):
+    """What a register may hold instead of an array of one element per lane of the batch.  It never changes."""
+
+    @property
+    def value(self) -> Array:
+        """As an array, which must not be changed."""
+
 
 class Root:
     """An array of one number per lane of the batch, which nobody changes any more."""
@@ -73,6 +83,11 @@ class Sum:
             step = plain.dtype.type(self.delta % (1 << 8 * array.dtype.itemsize))
             self._value = (plain + step).view(array.dtype)
         return self._value
+
+    @property
+    def bits(self) -> int:
+        """Of a number."""
+        return 8 * self.root.array.dtype.itemsize
 
     def plus(self, number: int) -> Sum:
         return Sum(self.root, self.delta + number)

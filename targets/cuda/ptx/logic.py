@@ -148,9 +148,10 @@ def move(context: Context) -> None:
         _divide(context, kind, target)
     else:
         plain = unary(context.write(0, kind), np.copy, context.read(1, kind))
-        register, other = context.register(0, kind), context.register(1, kind)
-        both = register is not None and other is not None
-        context.emit(moved(register, other, plain) if both else plain, "move")  # type: ignore[arg-type]
+        register, look = context.register(0, kind), context.held(1, kind)
+        if register is not None and look is not None:
+            plain = moved(register, look, plain)
+        context.emit(plain, "move")
 
 
 def _part(context: Context, kind: Type, parts: int) -> Type:

@@ -44,8 +44,9 @@ from hwsdk.sim.simt.llvm_text.types import (
 )
 from hwsdk.sim.simt.problems import Problem
 from hwsdk.sim.simt.program import Array, Lanes, Meeting, Parameter, Place, Program, Read, Run, Variable, link
-from hwsdk.sim.simt.registers import constant, into, register
+from hwsdk.sim.simt.registers import Held, Maybe, Where, at_register, constant, everywhere, held, into, register
 from hwsdk.sim.simt.spaces import Access, Space, load
+from hwsdk.sim.simt.sums import Sum
 
 if TYPE_CHECKING:
     from hwsdk.sim.simt.frame import Frame
@@ -250,6 +251,25 @@ class Builder:
             self.fail("a scalar belongs here")
         return found[0]
 
+    def held(self, kind: Type, value: Value) -> list[Held]:
+        """What each scalar is for the whole batch: in a register, or the same for all lanes."""
+        if isinstance(value, Local) and value.name in self.values:
+            return [held(n) for n in self.values[value.name][1]]
+        return [_same(read) for read in self.reads(kind, value)]
+
+    def where(self, operand: tuple[Type, Value]) -> Where:
+        """Addresses of an access."""
+        kind, value = operand
+        if isinstance(value, Local) and value.name in self.values and isinstance(kind, Scalar):
+            (number,) = self.values[value.name][1]
+            return at_register(number, 0, dtype_of(kind, self.layout))
+        return everywhere(self.read(operand))
+
+    def register_of(self, instruction: Instruction) -> int:
+        """Of a scalar result."""
+        (number,) = self.values[instruction.result][1]
+        return number
+
     def _address_of(self, name: str, kind: Type) -> Read:
         variable = self.file.variables.get(name)
         if variable is None or not isinstance(kind, Scalar):
@@ -280,6 +300,24 @@ class Builder:
     def address(self, element: Type, operands: list[tuple[Type, Value]]) -> Read:
         """Of getelementptr."""
         base = self.read(operands[0])
+        fixed, moving = self._steps(element, operands)
+        reads = [(self.read(operand), size) for operand, size in moving]
+
+        def read(frame: Frame, lanes: Lanes) -> Array:
+            at = base(frame, lanes)
+            total = at.view(np.int64) if at.dtype.itemsize == 8 else at.astype(np.int64)
+            for index, size in reads:
+                step = operations.signed(index(frame, lanes)).astype(np.int64, copy=False)
+                total = total + (step if size == 1 else step * size)
+            total = total + fixed
+            return total.view(at.dtype) if at.dtype.itemsize == 8 else total.astype(at.dtype)
+
+        return read
+
+    def _steps(
+        self, element: Type, operands: list[tuple[Type, Value]]
+    ) -> tuple[int, list[tuple[tuple[Type, Value], int]]]:
+        """(bytes that the text says, (index, bytes) of the rest)"""
         fixed, moving = 0, []
         kind: Type = Sequence(0, element, False)
         for each, value in operands[1:]:
@@ -295,19 +333,28 @@ class Builder:
             if isinstance(value, Constant):
                 fixed += int(value.values[0] or 0) * size
             else:
-                moving.append((self.read((each, value)), size))
+                moving.append(((each, value), size))
             kind = inner
+        return fixed, moving
 
-        def read(frame: Frame, lanes: Lanes) -> Array:
-            at = base(frame, lanes)
-            narrow = at.dtype
-            total = at.astype(np.int64) + fixed
-            for index, size in moving:
-                total = total + operations.signed(index(frame, lanes)).astype(np.int64) * size
-            result: Array = total.astype(narrow)
-            return result
+    def distance(self, element: Type, operands: list[tuple[Type, Value]]) -> Maybe:
+        """What getelementptr adds to its base: the same for all lanes, or one index of 64 bits in bytes."""
+        fixed, moving = self._steps(element, operands)
+        helds = [(self.held(*operand)[0], size) for operand, size in moving]
 
-        return read
+        def look(frame: Frame) -> Sum | Array | None:
+            total, index = fixed, None
+            for each, size in helds:
+                found = each(frame)
+                if isinstance(found, np.ndarray):
+                    total += int(operations.signed(found)[0]) * size
+                elif index is None and isinstance(found, Sum) and size == 1 and found.bits == 64:
+                    index = found
+                else:
+                    return None
+            return np.array([total]) if index is None else index.plus(total)
+
+        return look
 
     # -------------------------------------------------------------------------------------------- statements
     def emit(self, run: Run, kind: str, meeting: Meeting | None = None) -> None:
@@ -381,7 +428,7 @@ class Builder:
 
     def _copies(self, source: str, target: str) -> None:
         """What the phis of `target` take on the way from `source`."""
-        pairs: list[tuple[Read, engine.Write]] = []
+        pairs: list[tuple[Read, Held, engine.Write, int]] = []
         block = next((b for b in self.function.blocks if b.name == target), None)
         for phi in block.instructions if block is not None else ():
             if phi.opcode != "phi":
@@ -389,15 +436,26 @@ class Builder:
             if source not in phi.facts["sources"]:
                 self.fail(f"{phi.result} has no value from {source}")
             kind, value = phi.operands[phi.facts["sources"].index(source)]
-            pairs += zip(self.reads(kind, value), self.writes(phi))
+            targets = self.values[phi.result][1]
+            pairs += zip(self.reads(kind, value), self.held(kind, value), self.writes(phi), targets)
 
         def run(frame: Frame, lanes: Lanes) -> None:
-            taken = [np.copy(read(frame, lanes)) for read, _ in pairs]
-            for (_, write), value in zip(pairs, taken):
+            if lanes is None:
+                found = [look(frame) for _, look, _, _ in pairs]
+                for (_, _, _, target), value in zip(pairs, found):
+                    frame.registers[target] = np.copy(value) if isinstance(value, np.ndarray) else value
+                return
+            taken = [np.copy(read(frame, lanes)) for read, _, _, _ in pairs]
+            for (_, _, write, _), value in zip(pairs, taken):
                 write(frame, lanes, value)
 
         if pairs:
             self.emit(run, "move")
+
+
+def _same(read: Read) -> Held:
+    """Of what is the same for all lanes."""
+    return lambda frame: read(frame, None)
 
 
 def _element(kind: Type) -> Type:

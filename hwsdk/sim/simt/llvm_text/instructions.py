@@ -17,16 +17,19 @@ from hwsdk.sim.simt.llvm_text.syntax import Constant, Instruction
 from hwsdk.sim.simt.llvm_text.types import Scalar, Struct, Type, dtype_of, scalar_places, scalars, size_of
 from hwsdk.sim.simt.program import Array, Lanes, Read, Variable
 from hwsdk.sim.simt.spaces import Access, Space, load, store
+from hwsdk.sim.simt.sums import Sum
 
 if TYPE_CHECKING:
     from hwsdk.sim.simt.frame import Frame
     from hwsdk.sim.simt.llvm_text.builder import Builder
+    from hwsdk.sim.simt.registers import Held
 
 
 def _binary(builder: Builder, i: Instruction) -> None:
     """Binary operations, fneg and comparisons."""
     columns = [builder.reads(*o) for o in i.operands]
     kinds = scalars(i.operands[0][0])
+    targets = builder.values[i.result][1] if i.result else []
     counted = "float" if i.opcode.startswith("f") else "integer"
     for j, write in enumerate(builder.writes(i)):
         if "predicate" in i.facts:
@@ -39,13 +42,16 @@ def _binary(builder: Builder, i: Instruction) -> None:
         parts = [c[j] for c in columns]
         if len(parts) == 1:
             builder.emit(registers.unary(write, function, parts[0]), counted)
-        else:
-            builder.emit(registers.binary(write, function, parts[0], parts[1]), counted)
+            continue
+        run = registers.binary(write, function, parts[0], parts[1])
+        if i.opcode in ("add", "sub") and kinds[j].bits > 1:
+            a, b = (builder.held(*o)[j] for o in i.operands)
+            run = registers.added(targets[j], a, b, 1 if i.opcode == "add" else -1, run)
+        builder.emit(run, counted)
 
 
 def _freeze(builder: Builder, i: Instruction) -> None:
-    for read, write in zip(builder.reads(*i.operands[0]), builder.writes(i)):
-        builder.emit(registers.unary(write, np.copy, read), "move")
+    _moves(builder, i, builder.reads(*i.operands[0]), builder.held(*i.operands[0]))
 
 
 def _cast(builder: Builder, i: Instruction) -> None:
@@ -81,8 +87,15 @@ def _select(builder: Builder, i: Instruction) -> None:
 
 
 def _address(builder: Builder, i: Instruction) -> None:
-    read, (write,) = builder.address(i.type, list(i.operands)), builder.writes(i)
-    builder.emit(lambda frame, lanes: write(frame, lanes, read(frame, lanes)), "integer")
+    operands = list(i.operands)
+    read, (write,) = builder.address(i.type, operands), builder.writes(i)
+    (base,) = builder.held(*operands[0])
+
+    def plain(frame: Frame, lanes: Lanes) -> None:
+        write(frame, lanes, read(frame, lanes))
+
+    run = registers.added(builder.register_of(i), base, builder.distance(i.type, operands), 1, plain)
+    builder.emit(run, "integer")
 
 
 def _alloca(builder: Builder, i: Instruction) -> None:
@@ -133,8 +146,17 @@ def _accesses(builder: Builder, kind: Type, pointer: Type, facts: Any) -> list[t
     return found
 
 
+def _moved(at: Array | Sum, offset: int) -> Array | Sum:
+    if not offset:
+        return at
+    if isinstance(at, Sum):
+        return at.plus(offset)
+    result: Array = at + at.dtype.type(offset)
+    return result
+
+
 def _load(builder: Builder, i: Instruction) -> None:
-    address, writes = builder.read(i.operands[0]), builder.writes(i)
+    address, writes = builder.where(i.operands[0]), builder.writes(i)
     dtypes = [dtype_of(s, builder.layout) for s in scalars(i.type)]
     accesses = _accesses(builder, i.type, i.operands[0][0], i.facts)
 
@@ -142,7 +164,7 @@ def _load(builder: Builder, i: Instruction) -> None:
         at = address(frame, lanes)
         found: list[Array] = []
         for offset, access in accesses:
-            found += load(frame, lanes, at + at.dtype.type(offset), access)
+            found += load(frame, lanes, _moved(at, offset), access)
         for write, value, dtype in zip(writes, found, dtypes):
             write(frame, lanes, value if value.dtype == dtype else value.astype(dtype))
 
@@ -150,7 +172,7 @@ def _load(builder: Builder, i: Instruction) -> None:
 
 
 def _store(builder: Builder, i: Instruction) -> None:
-    reads, address = builder.reads(*i.operands[0]), builder.read(i.operands[1])
+    reads, address = builder.reads(*i.operands[0]), builder.where(i.operands[1])
     accesses = _accesses(builder, i.type, i.operands[1][0], i.facts)
 
     def run(frame: Frame, lanes: Lanes) -> None:
@@ -160,7 +182,7 @@ def _store(builder: Builder, i: Instruction) -> None:
         first = 0
         for offset, access in accesses:
             part = values[first : first + access.count]
-            store(frame, lanes, at + at.dtype.type(offset), access, part)
+            store(frame, lanes, _moved(at, offset), access, part)
             first += access.count
 
     builder.emit(run, "store")
@@ -209,21 +231,24 @@ def _slice(kind: Type, indices: tuple[int, ...]) -> tuple[int, int]:
     return first, len(scalars(kind))
 
 
-def _moves(builder: Builder, i: Instruction, reads: list[Read]) -> None:
-    for read, write in zip(reads, builder.writes(i)):
-        builder.emit(registers.unary(write, np.copy, read), "move")
+def _moves(builder: Builder, i: Instruction, reads: list[Read], looks: list[Held]) -> None:
+    for read, look, write, target in zip(reads, looks, builder.writes(i), builder.values[i.result][1]):
+        builder.emit(registers.moved(target, look, registers.unary(write, np.copy, read)), "move")
 
 
 def _extract_value(builder: Builder, i: Instruction) -> None:
     first, count = _slice(i.operands[0][0], i.facts["indices"])
-    _moves(builder, i, builder.reads(*i.operands[0])[first : first + count])
+    both = builder.reads(*i.operands[0]), builder.held(*i.operands[0])
+    _moves(builder, i, both[0][first : first + count], both[1][first : first + count])
 
 
 def _insert_value(builder: Builder, i: Instruction) -> None:
     first, count = _slice(i.operands[0][0], i.facts["indices"])
     reads = builder.reads(*i.operands[0])
+    looks = builder.held(*i.operands[0])
     reads[first : first + count] = builder.reads(*i.operands[1])
-    _moves(builder, i, reads)
+    looks[first : first + count] = builder.held(*i.operands[1])
+    _moves(builder, i, reads, looks)
 
 
 def _fixed(i: Instruction, number: int) -> int | None:
@@ -234,7 +259,7 @@ def _fixed(i: Instruction, number: int) -> int | None:
 def _extract_element(builder: Builder, i: Instruction) -> None:
     reads, at = builder.reads(*i.operands[0]), _fixed(i, 1)
     if at is not None:
-        _moves(builder, i, [reads[at]])
+        _moves(builder, i, [reads[at]], [builder.held(*i.operands[0])[at]])
         return
     index, (write,) = builder.read(i.operands[1]), builder.writes(i)
 
@@ -249,8 +274,9 @@ def _extract_element(builder: Builder, i: Instruction) -> None:
 def _insert_element(builder: Builder, i: Instruction) -> None:
     reads, part, at = builder.reads(*i.operands[0]), builder.read(i.operands[1]), _fixed(i, 2)
     if at is not None:
-        reads[at] = part
-        _moves(builder, i, reads)
+        looks = builder.held(*i.operands[0])
+        reads[at], looks[at] = part, builder.held(*i.operands[1])[0]
+        _moves(builder, i, reads, looks)
         return
     index = builder.read(i.operands[2])
     for j, (read, write) in enumerate(zip(reads, builder.writes(i))):
@@ -267,7 +293,9 @@ def _shuffle(builder: Builder, i: Instruction) -> None:
     mask = i.operands[2][1]
     if not isinstance(mask, Constant):
         builder.fail("a shuffle whose mask is no constant")
-    _moves(builder, i, [both[int(m or 0)] for m in mask.values])
+    looks = builder.held(*i.operands[0]) + builder.held(*i.operands[1])
+    chosen = [int(m or 0) for m in mask.values]
+    _moves(builder, i, [both[m] for m in chosen], [looks[m] for m in chosen])
 
 
 def _fence(builder: Builder, i: Instruction) -> None:
