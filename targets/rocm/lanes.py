@@ -19,7 +19,7 @@ from hwsdk.sim.simt.chip import SimtChip
 from hwsdk.sim.simt.llvm_text.builder import programs as programs_of
 from hwsdk.sim.simt.llvm_text.calls import Call, LlvmTarget
 from hwsdk.sim.simt.llvm_text.types import AddressSpaces
-from hwsdk.sim.simt.matrix import Fragment, product, stacked
+from hwsdk.sim.simt.matrix import Fragment, addend, give, product, stacked
 from hwsdk.sim.simt.program import Array, Barrier, Lanes, Meeting, Program, Read
 from hwsdk.sim.simt.registers import constant, numbers, special, spread
 from hwsdk.sim.simt.spaces import Space
@@ -216,6 +216,7 @@ def _matrix(size: int, k: int, element: str) -> Callable[[Call], None]:
         if any(call.number(i) for i in (3, 4, 5)):
             call.builder.fail("broadcasts and swizzles of a matrix product are not supported")
         a, b, c, writes = call.reads(0), call.reads(1), call.reads(2), call.writes
+        looks = call.held(2)
 
         def matrices(frame: Any, lanes: Lanes, reads: list[Read]) -> Array:
             raw = stacked(frame, lanes, [read(frame, lanes) for read in reads])
@@ -224,15 +225,12 @@ def _matrix(size: int, k: int, element: str) -> Callable[[Call], None]:
 
         def run(frame: Any, lanes: Lanes) -> None:
             left, right = matrices(frame, lanes, a), matrices(frame, lanes, b).swapaxes(1, 2)
-            addend = cd.matrices(stacked(frame, lanes, [read(frame, lanes) for read in c]))
-            total = product(left, right)
+            total, more = product(left, right), addend(frame, lanes, cd, looks, c)
             if element == "i8":
-                whole = (total.astype(np.int64) + addend.view(np.int32)).astype(np.int32).view(np.uint32)
+                whole = (total.astype(np.int64) + more.view(np.int32)).astype(np.int32).view(np.uint32)
             else:
-                whole = (total + addend.astype(np.float64)).astype(np.float32)
-            values = cd.fragments(whole)
-            for j, write in enumerate(writes):
-                write(frame, lanes, np.ascontiguousarray(values[:, j]))
+                whole = (total + more).astype(np.float32)
+            give(frame, lanes, cd, whole, writes)
 
         call.emit(run, "matrix", WHOLE)
 

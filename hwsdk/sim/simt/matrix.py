@@ -6,17 +6,18 @@ scatter a fragment; which table an instruction uses is the front end's knowledge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hwsdk.sim.simt import spaces
 from hwsdk.sim.simt.costs import passes
-from hwsdk.sim.simt.program import Array, Lanes
+from hwsdk.sim.simt.program import Array, Lanes, Read, Write
 from hwsdk.sim.simt.races import Span
-from hwsdk.sim.simt.registers import numbers, spread
+from hwsdk.sim.simt.registers import Held, numbers, spread
 from hwsdk.sim.simt.spaces import Space
 from hwsdk.sim.simt.storage import ALLOCATED, VALID
 
@@ -48,16 +49,77 @@ class Fragment:
             raise ValueError(f"a fragment of {rows} x {columns} over {lanes} lanes leaves elements out")
         return Fragment(rows, columns, items, gather)
 
+    @cached_property
+    def _inverse(self) -> Array:
+        return np.argsort(self.gather, axis=None)
+
     def matrices(self, elements: Array) -> Array:
         """(warps * lanes, items) to (warps, rows, columns)."""
         flat = elements.reshape(-1, self.rows * self.columns)
-        return flat[:, self.gather]
+        result: Array = flat.take(self.gather.reshape(-1), axis=1)
+        return result.reshape(-1, self.rows, self.columns)
 
     def fragments(self, matrices: Array) -> Array:
         """(warps, rows, columns) to (warps * lanes, items)."""
-        flat = np.empty((len(matrices), self.rows * self.columns), matrices.dtype)
-        flat[:, self.gather.reshape(-1)] = matrices.reshape(len(matrices), -1)
+        flat: Array = matrices.reshape(len(matrices), -1).take(self._inverse, axis=1)
         return flat.reshape(-1, self.items)
+
+
+class Results:
+    """Matrices that an operation gave, (warps, rows, columns), as fragments when someone asks for them: the next
+    operation of a chain takes them as they are."""
+
+    __slots__ = ("_columns", "fragment", "matrices")
+
+    def __init__(self, fragment: Fragment, matrices: Array) -> None:
+        self.fragment, self.matrices = fragment, matrices
+        self._columns: Array | None = None
+
+    def column(self, item: int) -> Array:
+        if self._columns is None:
+            self._columns = np.ascontiguousarray(self.fragment.fragments(self.matrices).T)
+        column: Array = self._columns[item]
+        return column
+
+
+class Part:
+    """One item of each lane's fragment: what a register holds."""
+
+    __slots__ = ("item", "results")
+
+    def __init__(self, results: Results, item: int) -> None:
+        self.results, self.item = results, item
+
+    @property
+    def value(self) -> Array:
+        return self.results.column(self.item)
+
+
+def addend(
+    frame: Frame, lanes: Lanes, fragment: Fragment, looks: Sequence[Held], reads: Sequence[Read]
+) -> Array:
+    """The matrices of an operand: as an operation gave them, or of the registers' fragments.  looks and reads: of the
+    same operands."""
+    if lanes is None:
+        held = [look(frame) for look in looks]
+        first = held[0]
+        if isinstance(first, Part) and first.results.fragment is fragment:
+            wanted = enumerate(held)
+            if all(isinstance(h, Part) and h.results is first.results and h.item == j for j, h in wanted):
+                return first.results.matrices
+    return fragment.matrices(stacked(frame, lanes, [read(frame, lanes) for read in reads]))
+
+
+def give(frame: Frame, lanes: Lanes, fragment: Fragment, matrices: Array, writes: Sequence[Write]) -> None:
+    """Write the fragments of matrices to registers of the same width, one item each."""
+    if lanes is None:
+        results = Results(fragment, matrices)
+        for item, write in enumerate(writes):
+            write(frame, lanes, Part(results, item))  # type: ignore[arg-type]
+        return
+    values = fragment.fragments(matrices)
+    for item, write in enumerate(writes):
+        write(frame, lanes, np.ascontiguousarray(values[:, item]))
 
 
 def stacked(frame: Frame, lanes: Lanes, registers: list[Array]) -> Array:

@@ -188,16 +188,19 @@ class Context:
         return self.builder.variable(name) or self.fail(f"{name} is not declared")
 
     def held(self, number: int, kind: Type) -> Held | None:
-        """What the operand is for the whole batch, if it is as wide as `kind` and the same for all lanes or in a
-        register."""
+        """What the operand is for the whole batch, if it is a register as wide as `kind` or the same for all lanes."""
         operand = self.operand(number)
         found = self.scope.find(operand.text) if isinstance(operand, Name) else None
-        if isinstance(found, Register):
-            return held(found.index) if found.type.bits == kind.bits else None
-        if isinstance(operand, Number) or isinstance(found, Symbol):
-            read = self.reader(operand, kind)
-            return lambda frame: read(frame, None)
-        return None
+        wide = isinstance(found, Register) and found.type.bits == kind.bits
+        return self.holder(operand, kind) if wide or isinstance(operand, Number) or isinstance(found, Symbol) else None
+
+    def holder(self, operand: Operand, kind: Type) -> Held:
+        """The same of a register as wide as `kind`, a number or a symbol."""
+        found = self.scope.find(operand.text) if isinstance(operand, Name) else None
+        if isinstance(found, Register) and found.type.bits == kind.bits:
+            return held(found.index)
+        read = self.reader(operand, kind)
+        return lambda frame: read(frame, None)
 
     def register(self, number: int, kind: Type) -> int | None:
         """The register that an operand is, if it is as wide as `kind`."""

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from hwsdk.sim.simt import floats
-from hwsdk.sim.simt.matrix import Fragment, load_rows, product, stacked, store_rows
+from hwsdk.sim.simt.matrix import Fragment, addend, give, load_rows, product, stacked, store_rows
 from hwsdk.sim.simt.program import Array, Lanes, Meeting
 from hwsdk.sim.simt.registers import per_lane
 from hwsdk.targets.cuda.ptx.context import Context
@@ -125,6 +125,7 @@ def _emit_product(
     writes = [context.writer(o, register) for o in _parts(context, 0, counts[2])]
     a, b = ([context.reader(o, wide) for o in _parts(context, i + 1, counts[i])] for i in (0, 1))
     c = [context.reader(o, register) for o in _parts(context, 3, counts[2])]
+    looks = [context.holder(o, register) for o in _parts(context, 3, counts[2])]
     finish = _finish(result, saturates)
 
     def run(frame: Any, lanes: Lanes) -> None:
@@ -132,11 +133,12 @@ def _emit_product(
         for reads, fragment, element in ((a, left, elements[0]), (b, right, elements[1])):
             raw = stacked(frame, lanes, [read(frame, lanes) for read in reads]).view(element.dtype)
             sides.append(element.exact(fragment.matrices(raw)))
-        raw_c = stacked(frame, lanes, [read(frame, lanes) for read in c])
-        addend = out.matrices(raw_c.view(np.float16) if packed else raw_c)
-        values = out.fragments(finish(product(sides[0], sides[1]), addend))
-        if packed:
-            values = values.view(np.uint32)
+        total = product(sides[0], sides[1])
+        if not packed:
+            give(frame, lanes, out, finish(total, addend(frame, lanes, out, looks, c)), writes)
+            return
+        halves = stacked(frame, lanes, [read(frame, lanes) for read in c]).view(np.float16)
+        values = out.fragments(finish(total, out.matrices(halves))).view(np.uint32)
         for number, write in enumerate(writes):
             write(frame, lanes, np.ascontiguousarray(values[:, number]))
 
@@ -146,10 +148,10 @@ def _emit_product(
 def _finish(result: Type, saturates: bool) -> Callable[[Array, Array], Array]:
     """Product (float64) plus addend, rounded once."""
     if result.name != "s32":
-        return lambda total, addend: (total + addend.astype(np.float64)).astype(result.dtype)
+        return lambda total, more: (total + more).astype(result.dtype)
 
-    def integers(total: Array, addend: Array) -> Array:
-        whole = total.astype(np.int64) + addend
+    def integers(total: Array, more: Array) -> Array:
+        whole = total.astype(np.int64) + more
         if saturates:
             whole = np.clip(whole, -(2**31), 2**31 - 1)
         return whole.astype(np.int32)

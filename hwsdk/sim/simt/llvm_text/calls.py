@@ -16,7 +16,7 @@ from hwsdk.sim.simt.llvm_text import operations
 from hwsdk.sim.simt.llvm_text.syntax import Constant, Instruction
 from hwsdk.sim.simt.llvm_text.types import AddressSpaces, scalars
 from hwsdk.sim.simt.program import Array, Meeting, Read, Run
-from hwsdk.sim.simt.registers import binary, ternary, unary
+from hwsdk.sim.simt.registers import Held, binary, ternary, unary
 
 if TYPE_CHECKING:
     from hwsdk.sim.simt.llvm_text.builder import Builder
@@ -38,6 +38,10 @@ class Call:
         if number >= len(self.instruction.operands):
             self.builder.fail(f"operand {number + 1} is missing")
         return self.builder.reads(*self.instruction.operands[number])
+
+    def held(self, number: int) -> list[Held]:
+        """What the scalars of an operand are for the whole batch."""
+        return self.builder.held(*self.instruction.operands[number])
 
     def read(self, number: int) -> Read:
         found = self.reads(number)
