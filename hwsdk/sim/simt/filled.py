@@ -11,6 +11,9 @@ import bisect
 
 from hwsdk.sim.simt.races import Span, meets
 from hwsdk.sim.simt.storage import ALLOCATED, VALID, Storage
+from hwsdk.sim.simt.sums import Root
+
+_KNOWN = 4096
 
 
 class Filled:
@@ -20,6 +23,7 @@ class Filled:
         self.blocks, self.stride = blocks, stride
         self._starts: list[int] = []  # of ranges that do not touch, ascending
         self._stops: list[int] = []
+        self._known: dict[tuple[Root, int, int], None] = {}  # sums and sizes of accesses
 
     def has(self, span: Span) -> bool:
         """Is the range known to be written (so nothing is under way to it)?"""
@@ -39,6 +43,14 @@ class Filled:
         self._add(span)
         return True
 
+    def knows(self, root: Root, delta: int, size: int) -> bool:
+        """Is what the lanes point to with root + delta known to be written?"""
+        return (root, delta, size) in self._known
+
+    def learn(self, root: Root, delta: int, size: int) -> None:
+        if len(self._known) < _KNOWN:
+            self._known[root, delta, size] = None
+
     def _add(self, span: Span) -> None:
         low, high = span
         first = bisect.bisect_left(self._stops, low)  # ranges that touch become one
@@ -49,5 +61,6 @@ class Filled:
 
     def lose(self, span: Span) -> None:
         """A copy is under way to the range."""
+        self._known.clear()
         kept = [s for s in zip(self._starts, self._stops) if not meets(s, span)]
         self._starts, self._stops = [a for a, _ in kept], [b for _, b in kept]

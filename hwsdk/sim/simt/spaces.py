@@ -1,25 +1,23 @@
 """Loads and stores in every memory: where an address lies, what is checked there, what it costs.
 
-Design choice: one table of windows makes generic addresses: global memory lies at the bottom, the other memories each
-in a window of their own.  Inside a space its addresses start at 0.
+Design choice: what `places` does not recognise as right is looked at lane by lane here, so that a fault names the lane
+and the byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from hwsdk.sim.simt import costs
+from hwsdk.sim.simt import costs, places
 from hwsdk.sim.simt.copies import mark_pending
 from hwsdk.sim.simt.faults import Fault, FaultKind
+from hwsdk.sim.simt.places import Place
 from hwsdk.sim.simt.program import Array, Lanes
 from hwsdk.sim.simt.races import ANYWHERE, RaceFault, RaceTable, Span
 from hwsdk.sim.simt.registers import numbers, spread
-from hwsdk.sim.simt.sums import Sum
 from hwsdk.sim.simt.storage import (
     ALLOCATED,
     FREED,
@@ -33,45 +31,25 @@ from hwsdk.sim.simt.storage import (
     Storage,
 )
 
+from hwsdk.sim.simt.sums import Sum
+from hwsdk.sim.simt.windows import BASES, WINDOW_SHIFT, WINDOWS, Access, Space
+
 if TYPE_CHECKING:
     from hwsdk.sim.simt.frame import Frame
 
+__all__ = ["BASES", "WINDOWS", "WINDOW_SHIFT", "Access", "Space", "load", "store"]
 
-class Space(Enum):
-    GLOBAL = "global"
-    SHARED = "shared"
-    LOCAL = "local"
-    PARAMETER = "parameter"
-    GENERIC = "generic"
-
-
-WINDOW_SHIFT = 44
-WINDOWS = (Space.GLOBAL, Space.SHARED, Space.LOCAL, Space.PARAMETER)
-BASES = {space: number << WINDOW_SHIFT for number, space in enumerate(WINDOWS)}
-
-
-@dataclass(frozen=True)
-class Access:
-    """What an instruction says about its access.  count: elements of a vector.  strong: volatile or ordered, so that
-    it may meet atomics.  constant: goes past coherence, so nothing in this launch may have written it."""
-
-    space: Space
-    dtype: np.dtype[Any]
-    count: int = 1
-    strong: bool = False
-    constant: bool = False
-
-    @property
-    def size(self) -> int:
-        return self.dtype.itemsize * self.count
-
+_NO_ADDRESSES = np.zeros(0, np.uint64)
 
 def load(frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access) -> list[Array]:
     """One array per element of the vector."""
-    if isinstance(addresses, Sum):
-        found = _load_at_sum(frame, lanes, addresses, access)
+    place = places.place_of(frame, lanes, addresses, access)
+    if place is not None:
+        found = places.load(frame, lanes, place, access)
         if found is not None:
+            count_access(frame, lanes, _NO_ADDRESSES, access.size, place.space, read=True)
             return found
+    if isinstance(addresses, Sum):
         addresses = addresses.active(lanes)
     if access.space is Space.GENERIC:
         parts = _parts(frame, lanes, addresses)
@@ -85,9 +63,10 @@ def load(frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access) -> 
 def store(
     frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access, values: list[Array]
 ) -> None:
+    place = places.place_of(frame, lanes, addresses, access)
+    if place is not None and _store_at(frame, lanes, place, access, values):
+        return
     if isinstance(addresses, Sum):
-        if _store_at_sum(frame, lanes, addresses, access, values):
-            return
         addresses = addresses.active(lanes)
     if access.space is Space.GENERIC:
         count = frame.lanes if lanes is None else lanes.size
@@ -99,91 +78,18 @@ def store(
     _store_in(frame, lanes, addresses, access, values, access.space)
 
 
-class _Place:
-    """Where a Sum points, for all lanes: elements index + first of a storage, bytes `span` of the space."""
-
-    __slots__ = ("base", "delta", "first", "root", "shift", "space", "span", "storage", "window")
-
-    def __init__(self, frame: Frame, addresses: Sum, space: Space, size: int, unit: int) -> None:
-        """ValueError where the addresses are of several memories, misaligned or outside: they must be looked at one by
-        one."""
-        self.root, delta = addresses.root, addresses.delta
-        low, high, bits = self.root.facts()
-        if (bits | delta) & (size - 1) or low + delta < 0 or (bits | delta) & (unit - 1):
-            raise ValueError
-        self.window = 0
-        if space is Space.GENERIC:
-            number = (low + delta) >> WINDOW_SHIFT
-            if number >= len(WINDOWS) or (high + delta) >> WINDOW_SHIFT != number:
-                raise ValueError
-            space = WINDOWS[number]
-            self.window = BASES[space]
-        self.space, self.delta = space, delta
-        self.span = low + delta - self.window, high + delta - self.window + size
-        if space is Space.SHARED:
-            self.storage, self.base, stride = frame.shared, frame.shared_base, frame.layout.stride
-        elif space is Space.LOCAL:
-            self.storage, self.base, stride = frame.local, frame.local_base, frame.local_stride
-        elif space is Space.GLOBAL:
-            self.storage, self.base, stride = frame.memory.storage, None, frame.memory.storage.size_bytes
-        else:
-            raise ValueError
-        self.shift = unit.bit_length() - 1
-        self.first = delta >> self.shift
-        if self.span[1] > stride or self.first < 0:
-            raise ValueError
-
-    def index(self, lanes: Lanes) -> Array:
-        found = self.root.index(self.window, self.base, self.shift)
-        return found if lanes is None else found.take(lanes)
-
-    def offsets(self, lanes: Lanes) -> Array:
-        found = self.root.offsets(self.window, self.base)
-        return (found if lanes is None else found.take(lanes)) + self.delta
-
-
-def _load_at_sum(frame: Frame, lanes: Lanes, addresses: Sum, access: Access) -> list[Array] | None:
-    """None where the lanes must be looked at one by one."""
-    if frame.checks.costs:
-        return None
-    size, unit = access.size, access.dtype.itemsize
-    try:
-        place = _Place(frame, addresses, access.space, size, unit)
-    except ValueError:
-        return None
-    if place.space is Space.SHARED:
-        count = frame.lanes if lanes is None else lanes.size
-        table = frame.shared_races
-        if access.strong or not frame.filled.proves(frame.shared, place.span, count * size):
-            return None
-        if table is not None and not table.note(place, size, frame.tags, lanes, place.span):
-            return None
-    elif place.space is not Space.GLOBAL or not frame.memory.is_sealed(place.span):
-        return None
-    count_access(frame, lanes, addresses.root.array, size, place.space, read=True)
-    view, index, first = place.storage.view(access.dtype), place.index(lanes), place.first
-    return [view[first + j :].take(index) for j in range(access.count)]
-
-
-def _store_at_sum(frame: Frame, lanes: Lanes, addresses: Sum, access: Access, values: list[Array]) -> bool:
+def _store_at(frame: Frame, lanes: Lanes, place: Place, access: Access, values: list[Array]) -> bool:
     """False where the lanes must be looked at one by one."""
-    if frame.checks.costs or access.strong:
+    if place.space is Space.GLOBAL or access.strong:
         return False
-    size, unit = access.size, access.dtype.itemsize
-    try:
-        place = _Place(frame, addresses, access.space, size, unit)
-    except ValueError:
+    allowed, written = places.may_write(frame, lanes, place)
+    if not allowed:
         return False
-    if place.space is not Space.SHARED or not frame.filled.has(place.span):
-        return False
-    table = frame.shared_races
-    if table is not None:
+    if place.space is Space.SHARED and frame.shared_races is not None:
         with _Explained(frame, place.space):
-            table.write(place.offsets(lanes), size, _tags(frame, lanes), place.span)
-    count_access(frame, lanes, addresses.root.array, size, place.space, read=False)
-    view, index, first = place.storage.view(access.dtype), place.index(lanes), place.first
-    for j, value in enumerate(values):
-        view[first + j :][index] = value
+            frame.shared_races.write(place.offsets(lanes), access.size, _tags(frame, lanes), place.span)
+    count_access(frame, lanes, _NO_ADDRESSES, access.size, place.space, read=False)
+    places.put(lanes, place, values, written)
     return True
 
 
