@@ -15,11 +15,9 @@ import numpy as np
 
 from hwsdk.codegen.host_interpreter import Resolved, choose, resolve
 from hwsdk.codegen.host_ir import HostBuffer, HostProgram, Launch, Signature
-from hwsdk.codegen.llvm_simt import scratch_bytes, threads
 from hwsdk.codegen.loop_ir import LoopKernel
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import SimulationError
-from hwsdk.graph.dims import evaluate
 from hwsdk.ral_port.executable import ModelSignature
 from hwsdk.sim.cells import Array
 from hwsdk.sim.executable import input_array
@@ -111,9 +109,10 @@ class _Run:
             args.append(self._address(self.model._buffers[name], param.name in kernel.outputs))
         dims = [resolved.value(d) for d in launch.dims]
         if grid > 0:
-            scratch = int(evaluate(scratch_bytes(kernel, self.model.target), dict(zip(kernel.dims, dims))))
+            needs = version.needs
+            scratch = resolved.value(needs.scratch_bytes)
             handle = port.kernel(self.model._module, version.symbol)
-            port.launch(handle, grid, [*args, *dims], threads=threads(kernel), scratch_bytes=scratch)
+            port.launch(handle, grid, [*args, *dims], lanes=needs.lanes, scratch_bytes=scratch)
             self.launches.append((launch.kernel, port.last))
         for name in launch.args:
             self._done(number, self.model._buffers[name])

@@ -2,7 +2,7 @@
 
     port = LockstepPort(chip_of(target), programs)
     module = port.load([text, ...])
-    port.launch(port.kernel(module, "k0"), grid, args, threads=128, scratch_bytes=4096)
+    port.launch(port.kernel(module, "k0"), grid, args, lanes=128, scratch_bytes=4096)
 
 Design choice: everything runs when it is asked for, so streams are one and `synchronize` has nothing to wait for.
 Faults of kernels leave `launch` as they are, because they name the line, the block and the lane.
@@ -124,15 +124,16 @@ class LockstepPort(Ral):
         args: Sequence[int],
         work: int = 0,
         stream: int = 0,
-        *,
-        threads: int = 1,
+        lanes: int = 0,
         scratch_bytes: int = 0,
     ) -> None:
-        """Workgroups 0 .. grid-1 of `threads` lanes with `scratch_bytes` of scratchpad each."""
+        """Workgroups 0 .. grid-1 of `lanes` lanes with `scratch_bytes` of scratchpad each."""
+        if grid <= 0:
+            return
         program = self._kernels.get(kernel)
         if program is None:
             raise PortError("launch", "the simulator", f"there is no kernel {kernel}")
-        self.last = self.engine.launch(program, (grid,), (threads,), list(args), scratch_bytes)
+        self.last = self.engine.launch(program, (grid,), (lanes,), list(args), scratch_bytes)
         with self._lock:
             self.stats = self.stats + self.last
 

@@ -1,4 +1,4 @@
-"""Kernels as the PTX that ships, interpreted, against the definition of the graph."""
+"""Kernels as the text that ships or is handed to the back end, interpreted, against the definition of the graph."""
 
 from __future__ import annotations
 
@@ -33,8 +33,13 @@ def test_agrees_with_the_definition(case: str) -> None:
     check(case, "cuda-sm80")
 
 
+@pytest.mark.parametrize("case", SHOWN)
+def test_llvm_text_agrees_with_the_definition(case: str) -> None:
+    check(case, "rocm-gfx90a")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["cuda-sm75", "cuda-sm89", "cuda-sm90"])
+@pytest.mark.parametrize("target", ["cuda-sm75", "cuda-sm89", "cuda-sm90", "dcu-gfx906", "rocm-gfx942"])
 @pytest.mark.parametrize("case", [c for c in CASES if c in SHOWN])
 def test_agrees_on_other_generations(case: str, target: str) -> None:
     check(case, target)
