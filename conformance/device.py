@@ -29,7 +29,8 @@ class Program(Protocol):
 
 
 class Device(Protocol):
-    """`kind`: `device`, `simulated` or `simulated instructions`.  `launches`: kernels and intrinsics run since the device was made."""
+    """`kind`: `device`, `simulated` or `simulated instructions`.  `launches`: kernels and intrinsics run since the
+    device was made."""
 
     target: Target
     kind: str

@@ -88,10 +88,11 @@ MODELS = (
 
 def cases(target: Target) -> list[Case]:
     """One case per model."""
-    return [Case("L5", model.name, partial(_run, model)) for model in MODELS]
+    return [Case("L5", model.name, partial(run_model, model)) for model in MODELS]
 
 
-def _run(model: Model, session: Session) -> None:
+def run_model(model: Model, session: Session) -> None:
+    """Mismatch where a value is outside its bound, or the model was compiled more than once."""
     from hwsdk.frontends import load
 
     path, peer = _peer(model.name)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwsdk.errors import ArtifactError, CodegenError, HwsdkError, ModelError, TargetError
+from hwsdk.errors import ArtifactError, CodegenError, HwsdkError, ModelError, TargetError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -266,12 +266,14 @@ def _about(made: Compilation, item: Any) -> dict[str, Any]:
 def instructions(made: Compilation, *, checks: Checks | None = None) -> InstructionExecutable:
     """A compilation on the simulator's lock-step engine: the very text of its kernels, interpreted.
 
-    checks: what is watched beside bounds and permission.  UnsupportedError where the target has no interpreter.
+    checks: what is watched beside bounds and permission; by default everything but transactions.
+    UnsupportedError where the target has no interpreter.
     """
     from hwsdk.codegen.objects import compile_modules
     from hwsdk.ral_port.loader import port_module
     from hwsdk.sim.instructions import InstructionExecutable
     from hwsdk.sim.port import LockstepPort
+    from hwsdk.sim.simt.chip import Checks
     from hwsdk.sim.simt.describe import chip_of
 
     target, llvm = made.target, made.target.codegen.llvm
@@ -284,10 +286,8 @@ def instructions(made: Compilation, *, checks: Checks | None = None) -> Instruct
     read = getattr(port_module(name, Path(target.file).resolve().parent), function)
     assembled, texts = made.assembled, list(made.ir.items())
     codes = compile_modules(texts, target) if llvm.output == "assembly" else [t.encode() for _, t in texts]
-    port = LockstepPort(chip_of(target), read, checks=checks)
-    return InstructionExecutable(
-        assembled.program, assembled.kernels, target, _constants(made), codes, port
-    )
+    port = LockstepPort(chip_of(target), read, checks=checks or Checks(costs=False))
+    return InstructionExecutable(assembled.program, assembled.kernels, target, _constants(made), codes, port)
 
 
 def assembly(made: Compilation, kernel: str) -> str:

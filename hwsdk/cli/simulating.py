@@ -27,6 +27,7 @@ def sim(
     precision: str = PRECISION,
     schedules: Path = SCHEDULES,
     per_kernel: bool = typer.Option(False, "--per-kernel", help="Also one line per launch."),
+    isa: bool = typer.Option(False, "--isa", help="Run the instructions of the kernels instead of LoopIR."),
     json: bool = JSON,
 ) -> None:
     """Run a model on the simulated chip: right values, places never over capacity, no races; and predict its
@@ -34,12 +35,13 @@ def sim(
 
     Example: hwsdk sim model.onnx -t ./mychip.yaml --shapes batch=1,seq=16
     """
-    from hwsdk.api import Simulation
+    from hwsdk.api import Simulation, instructions
     from hwsdk.cli.explaining import compilation
     from hwsdk.graph.interpret import interpret
+    from hwsdk.sim.simt.stats import Stats as Counts
 
     made = compilation(model, target, dims, precision, schedules)
-    machine = Simulation(made)
+    machine = instructions(made) if isa else Simulation(made)
     inputs = random_inputs(machine, arguments.bindings(shapes))
     with progress(f"simulate {made.target.name}"):
         got = machine(inputs)
@@ -49,21 +51,39 @@ def sim(
         "target": made.target.name,
         "sizes": {k: list(v.shape) for k, v in inputs.items()},
         "largest_error_of_scale": error,
-        "stats": stats.to_data(),
+        "stats": _plain(stats) if isinstance(stats, Counts) else stats.to_data(),
         "launches": [(name, _plain(s)) for name, s in machine.launches] if per_kernel else [],
     }
     if json:
         out_json(data)
     else:
-        _print(made.target.name, stats, error)
-        if per_kernel:
-            rows = [(name, s.cycles, s.bound_by) for name, s in machine.launches]
-            out()
-            table(("kernel", "cycles", "bound by"), rows)
+        if isinstance(stats, Counts):
+            _print_counts(made.target.name, stats, error, machine.launches if per_kernel else [])
+        else:
+            _print(made.target.name, stats, error)
+            _print_launches(machine.launches if per_kernel else [])
     if error > _allowed(made.target):
         raise SimulationError(
             f"the results differ from the interpreter's by {error:.3g} of their largest value"
         )
+
+
+def _print_launches(launches: list[tuple[str, Any]]) -> None:
+    if launches:
+        out()
+        table(("kernel", "cycles", "bound by"), [(name, s.cycles, s.bound_by) for name, s in launches])
+
+
+def _print_counts(target: str, stats: Any, error: float, launches: list[tuple[str, Any]]) -> None:
+    """What interpreted instructions did; they predict no time."""
+    out(f"{target}: {stats.launches} launches of {stats.blocks} workgroups, {stats.barriers} barriers")
+    out(f"largest error {error:.2g} of the largest value\n")
+    kinds = sorted(stats.instructions.items(), key=lambda item: -item[1])
+    table(("instructions", "of lanes"), kinds)
+    if launches:
+        out()
+        rows = [(name, s.blocks, s.lane_instructions) for name, s in launches]
+        table(("kernel", "workgroups", "instructions of lanes"), rows)
 
 
 def _plain(stats: Any) -> Any:

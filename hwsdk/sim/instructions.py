@@ -165,4 +165,3 @@ def _key(buffer: HostBuffer) -> _Key:
     if buffer.storage == "arena":
         return "arena", buffer.name
     return buffer.storage, int(str(buffer.position))
-

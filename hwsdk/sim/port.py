@@ -61,7 +61,8 @@ class LockstepPort(Ral):
 
     # -------------------------------------------------------------------------------------------- memory
     def alloc(self, size_bytes: int, align_bytes: int = 64) -> int:
-        return self._do("alloc", lambda: self.engine.allocate(max(size_bytes, 1)))
+        address: int = self._do("alloc", lambda: self.engine.allocate(max(size_bytes, 1)))
+        return address
 
     def free(self, address: int) -> None:
         if address:
@@ -151,4 +152,4 @@ class LockstepPort(Ral):
 
 def _host(address: int, size_bytes: int) -> Array:
     """Bytes of this process."""
-    return np.frombuffer((ctypes.c_uint8 * size_bytes).from_address(address), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address))

@@ -1,7 +1,7 @@
 """The order in which groups of lanes are run: a weak topological order of the segments.
 
-    ranks(successors)   position of each segment; what all paths of a branch lead to comes after them, and what follows a
-                        loop after the loop
+    ranks(successors)   position of each segment; what all paths of a branch lead to comes after them, what follows
+                        a loop after the loop
 
 Design choice: text order is no guide, because compilers lay rare code out at the end of a kernel.  The strongly
 connected parts are ordered first, then each loop inside without the edges back to its head (Bourdoncle, 1993).
@@ -67,7 +67,7 @@ def _connected(nodes: Sequence[int], edges: dict[int, list[int]]) -> list[list[i
                     low[node] = min(low[node], index[target])
             else:
                 if low[node] == index[node]:
-                    part = []
+                    part: list[int] = []
                     while not part or part[-1] != node:
                         part.append(stack.pop())
                         on_stack.discard(part[-1])

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hwsdk.sim.simt.program import Array, Lanes
 from hwsdk.sim.simt.races import Span
 from hwsdk.sim.simt.storage import ALLOCATED, READ_MASK, READ_WANT, VALID, WRITE_MASK, WRITE_WANT, Storage
@@ -27,7 +25,19 @@ class Place:
     """Where a Sum points: elements index + first of a storage, bytes `span` of the space.  lanes: those that the sum
     speaks of; None: of all lanes of the batch."""
 
-    __slots__ = ("_base", "_root", "delta", "first", "lanes", "shift", "size", "space", "span", "storage", "window")
+    __slots__ = (
+        "_base",
+        "_root",
+        "delta",
+        "first",
+        "lanes",
+        "shift",
+        "size",
+        "space",
+        "span",
+        "storage",
+        "window",
+    )
 
     def __init__(self, frame: Frame, lanes: Lanes, addresses: Sum, access: Access) -> None:
         """ValueError where the addresses are of several memories, misaligned or outside."""

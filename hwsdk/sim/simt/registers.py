@@ -2,8 +2,8 @@
 
 Design choice: a register holds an array of one element per lane of the batch, or of one element that stands for all
 lanes.  Its dtype is that of the value last written; a reader asks for the bits as its own dtype of the same width.
-Every full-size array belongs to exactly one register, so that writing for some lanes may happen in place; a lazy value may
-be held by many, and is replaced.
+Every full-size array belongs to exactly one register, so that writing for some lanes may happen in place; a lazy value
+may be held by many, and is replaced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def register(index: int, dtype: np.dtype[Any]) -> Read:
 
     def read(frame: Frame, lanes: Lanes) -> Array:
         held = frame.registers[index]
-        value = held if type(held) is np.ndarray else held.value
+        value = held if isinstance(held, np.ndarray) else held.value
         if lanes is not None and value.shape[0] != 1:
             value = value.take(lanes)
         return value if value.dtype is dtype else value.view(dtype)
@@ -47,7 +47,7 @@ def held(index: int) -> Held:
 
     def look(frame: Frame) -> Lazy | Array:
         value = frame.registers[index]
-        if type(value) is not np.ndarray or value.shape[0] == 1:
+        if not isinstance(value, np.ndarray) or value.shape[0] == 1:
             return value
         value = frame.registers[index] = Sum(Root(value))
         return value
@@ -66,9 +66,9 @@ def at_register(index: int, offset: int, dtype: np.dtype[Any]) -> Where:
 
     def where(frame: Frame, lanes: Lanes) -> Array | Sum:
         value = look(frame)
-        if type(value) is Sum:
+        if isinstance(value, Sum):
             return value.plus(offset) if offset else value
-        plain = value if type(value) is np.ndarray else value.value
+        plain = value if isinstance(value, np.ndarray) else value.value
         if lanes is not None and plain.shape[0] != 1:
             plain = plain.take(lanes)
         result: Array = plain.view(dtype) + step
@@ -82,7 +82,7 @@ def per_lane(where: Where) -> Read:
 
     def read(frame: Frame, lanes: Lanes) -> Array:
         found = where(frame, lanes)
-        return found.active(lanes) if type(found) is Sum else found
+        return found.active(lanes) if isinstance(found, Sum) else found
 
     return read
 
@@ -93,7 +93,7 @@ def moved(target: int, look: Held, plain: Run) -> Run:
     def run(frame: Frame, lanes: Lanes) -> None:
         if lanes is None:
             value = look(frame)
-            frame.registers[target] = np.copy(value) if type(value) is np.ndarray else value
+            frame.registers[target] = np.copy(value) if isinstance(value, np.ndarray) else value
         else:
             plain(frame, lanes)
 
@@ -106,10 +106,10 @@ def added(target: int, a: Maybe, b: Maybe, sign: int, plain: Run) -> Run:
     def run(frame: Frame, lanes: Lanes) -> None:
         if lanes is None:
             x, y = a(frame), b(frame)
-            if type(x) is Sum and type(y) is np.ndarray:
+            if isinstance(x, Sum) and isinstance(y, np.ndarray):
                 frame.registers[target] = x.plus(sign * int(y[0]))
                 return
-            if type(y) is Sum and type(x) is np.ndarray and sign > 0:
+            if isinstance(y, Sum) and isinstance(x, np.ndarray) and sign > 0:
                 frame.registers[target] = y.plus(int(x[0]))
                 return
         plain(frame, lanes)
@@ -146,7 +146,7 @@ def into(index: int) -> Write:
             frame.registers[index] = value
             return
         found = frame.registers[index]
-        old: Array = found if type(found) is np.ndarray else found.value.copy()
+        old: Array = found if isinstance(found, np.ndarray) else found.value.copy()
         if old.shape[0] != frame.lanes:
             old = np.full(frame.lanes, old[0], old.dtype)
         if old.dtype is not value.dtype:

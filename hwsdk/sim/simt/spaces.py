@@ -30,7 +30,6 @@ from hwsdk.sim.simt.storage import (
     WRITE_WANT,
     Storage,
 )
-
 from hwsdk.sim.simt.sums import Sum
 from hwsdk.sim.simt.windows import BASES, WINDOW_SHIFT, WINDOWS, Access, Space
 
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["BASES", "WINDOWS", "WINDOW_SHIFT", "Access", "Space", "load", "store"]
 
 _NO_ADDRESSES = np.zeros(0, np.uint64)
+
 
 def load(frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access) -> list[Array]:
     """One array per element of the vector."""
@@ -60,9 +60,7 @@ def load(frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access) -> 
     return _load_in(frame, lanes, addresses, access, access.space)
 
 
-def store(
-    frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access, values: list[Array]
-) -> None:
+def store(frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access, values: list[Array]) -> None:
     place = places.place_of(frame, lanes, addresses, access)
     if place is not None and _store_at(frame, lanes, place, access, values):
         return
@@ -367,7 +365,9 @@ def start_copy(
     """Begin to copy `size` bytes from global to shared memory; beyond read_bytes (per lane) zeros are written."""
     active = numbers(frame, lanes)
     count = active.size
-    shared, offsets, span = locate(frame, lanes, spread(frame, lanes, destination), size, Space.SHARED, "write")
+    shared, offsets, span = locate(
+        frame, lanes, spread(frame, lanes, destination), size, Space.SHARED, "write"
+    )
     check_write(frame, lanes, shared, offsets, size, span, Space.SHARED)
     watch(frame, lanes, Space.SHARED, lambda table, tags: table.write(offsets, size, tags, span))
     addresses = spread(frame, lanes, source)

@@ -13,6 +13,7 @@ import numpy as np
 
 from hwsdk.sim.simt.program import Array, Lanes
 
+
 class Lazy(Protocol):
     """What a register may hold instead of an array of one element per lane of the batch.  It never changes."""
 
@@ -24,7 +25,7 @@ class Lazy(Protocol):
 class Root:
     """An array of one number per lane of the batch, which nobody changes any more."""
 
-    __slots__ = ("_facts", "_offsets", "_indices", "array")
+    __slots__ = ("_facts", "_indices", "_offsets", "array")
 
     def __init__(self, array: Array) -> None:
         self.array = array

@@ -192,7 +192,11 @@ class Context:
         operand = self.operand(number)
         found = self.scope.find(operand.text) if isinstance(operand, Name) else None
         wide = isinstance(found, Register) and found.type.bits == kind.bits
-        return self.holder(operand, kind) if wide or isinstance(operand, Number) or isinstance(found, Symbol) else None
+        return (
+            self.holder(operand, kind)
+            if wide or isinstance(operand, Number) or isinstance(found, Symbol)
+            else None
+        )
 
     def holder(self, operand: Operand, kind: Type) -> Held:
         """The same of a register as wide as `kind`, a number or a symbol."""

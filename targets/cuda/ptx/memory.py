@@ -14,7 +14,7 @@ import numpy as np
 from hwsdk.sim.simt import spaces
 from hwsdk.sim.simt.atomics import atomic
 from hwsdk.sim.simt.floats import maximum, minimum
-from hwsdk.sim.simt.program import Array, Lanes, Read, Write
+from hwsdk.sim.simt.program import Array, Lanes, Write
 from hwsdk.sim.simt.registers import Where, per_lane
 from hwsdk.sim.simt.spaces import Access, Space
 from hwsdk.targets.cuda.ptx.context import Context

@@ -44,7 +44,17 @@ from hwsdk.sim.simt.llvm_text.types import (
 )
 from hwsdk.sim.simt.problems import Problem
 from hwsdk.sim.simt.program import Array, Lanes, Meeting, Parameter, Place, Program, Read, Run, Variable, link
-from hwsdk.sim.simt.registers import Held, Maybe, Where, at_register, constant, everywhere, held, into, register
+from hwsdk.sim.simt.registers import (
+    Held,
+    Maybe,
+    Where,
+    at_register,
+    constant,
+    everywhere,
+    held,
+    into,
+    register,
+)
 from hwsdk.sim.simt.spaces import Access, Space, load
 from hwsdk.sim.simt.sums import Sum
 
@@ -318,7 +328,8 @@ class Builder:
         self, element: Type, operands: list[tuple[Type, Value]]
     ) -> tuple[int, list[tuple[tuple[Type, Value], int]]]:
         """(bytes that the text says, (index, bytes) of the rest)"""
-        fixed, moving = 0, []
+        fixed = 0
+        moving: list[tuple[tuple[Type, Value], int]] = []
         kind: Type = Sequence(0, element, False)
         for each, value in operands[1:]:
             if isinstance(kind, Struct):
