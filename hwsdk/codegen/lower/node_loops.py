@@ -80,8 +80,8 @@ def _builders() -> dict[str, Callable[[Context], list[Lowered]]]:
     from hwsdk.codegen.lower.scattering import lower_scatter_elements, lower_scatter_nd
 
     return {
-        "reduce": _arg_reduce,
-        "cumulative": _cumulative,
+        "reduce": lambda c: over_lines(c, *arg_line(c)),
+        "cumulative": lambda c: over_lines(c, *cumulative_line(c)),
         "sort": lower_sort,
         "top_k": lower_top_k,
         "scatter_nd": lower_scatter_nd,
@@ -111,13 +111,16 @@ def axis_of(shape: tuple[Index, ...], axis: int) -> Axis:
     return Axis(product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
 
 
+Line = tuple[Axis, Body]  # what is done for every line (o, i) along an axis
+
+
 def over_lines(c: Context, axis: Axis, line: Body) -> list[Lowered]:
     """Run `line` for every (o, i), in tasks of some thousand elements."""
     tasks = Tasks(axis.lines(), rows_per_task(axis.extent, 4096))
     return [c.done(tasks.loop(c.level, c.namer, line), tasks.grid, tasks.rows * axis.extent * 4)]
 
 
-def _arg_reduce(c: Context) -> list[Lowered]:
+def arg_line(c: Context) -> Line:
     """The first position of the greatest (least) element; a NaN wins over every number."""
     source = c.node.inputs[0]
     axis = axis_of(c.shape(source), c.node.attrs["axes"][0])
@@ -146,10 +149,11 @@ def _arg_reduce(c: Context) -> list[Lowered]:
     line.append(
         Store("o0", (sym("o") * axis.inner + sym("i"),), result if out == "i64" else Cast(out, result))
     )
-    return over_lines(c, axis, tuple(line))
+    return axis, tuple(line)
 
 
-def _cumulative(c: Context) -> list[Lowered]:
+def cumulative_line(c: Context) -> Line:
+    """Running totals, in order."""
     source = c.node.inputs[0]
     axis = axis_of(c.shape(source), c.node.attrs["axis"])
     dtype = c.dtype(source)
@@ -169,4 +173,4 @@ def _cumulative(c: Context) -> list[Lowered]:
         Store("total", (), Const(wide, neutral(kind, wide))),
         For("k", axis.extent, step),
     )
-    return over_lines(c, axis, line)
+    return axis, line

@@ -1,7 +1,7 @@
 """One value from all lanes of a row: exchanges inside a lockstep group, then the scratchpad across groups.
 
 Design choice: the exchange is an intrinsic found by its meaning (`d[l] = x[l ^ s]`, or `d[l] = x[i[l] % n]`).  What is
-narrower than 32 bits travels widened; a dtype that no exchange carries goes through the scratchpad in halves.
+narrower than 32 bits travels widened, what is wider in words; without an exchange, values meet in the scratchpad.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Exchange:
 
     @staticmethod
     def of(target: Target, width: int) -> Exchange | None:
-        """The first that moves 32 bits among `width` lanes."""
+        """The first that moves 32 bits among `width` lanes; None where a lockstep group has none."""
         for x in target.intrinsics.values():
             text = "".join(x.semantics.split())
             xor, pick = _XOR.fullmatch(text), _PICK.fullmatch(text)
@@ -83,19 +83,16 @@ class Across:
 
     def reduce(self, name: str, op: str, dtype: str, partial: Value) -> tuple[list[Stmt], Value]:
         """Statements that combine `partial` of every lane, and the value that all lanes then hold."""
-        wide = carried(dtype)
-        if self.exchange is None or wide is None:
+        if self.exchange is None:
             return self._halves(name, op, dtype, partial)
+        wide = carried(dtype)
         if wide != dtype:
             kind = {"any": "max", "all": "min"}.get(op, op)
             statements, widened = self.reduce(name, kind, wide, Cast(wide, partial))
             return statements, Cast(dtype, widened)
         one = f"x_{name}"
-        out: list[Stmt] = [
-            Alloc(Buffer(one, dtype, (1,), self.chip.registers.name)),
-            Store(one, (0,), partial),
-            *self._exchanges(name, op, dtype),
-        ]
+        kept = Buffer(one, dtype, (1,), self.chip.registers.name)
+        out: list[Stmt] = [Alloc(kept), Store(one, (0,), partial), *self._exchanges(name, op, dtype)]
         total: Value = Load(dtype, one, (0,))
         if self.waves == 1:
             return out, total
@@ -108,26 +105,53 @@ class Across:
         return out, Reduce(dtype, op, "w", self.waves, Load(dtype, shared.name, (sym("w"),)))
 
     def _exchanges(self, name: str, op: str, dtype: str) -> list[Stmt]:
-        assert self.exchange is not None
-        e, one, other, lanes = self.exchange, f"x_{name}", f"y_{name}", f"i_{name}"
-        place = self.chip.registers.name
-        out: list[Stmt] = [Alloc(Buffer(other, dtype, (1,), place))]
-        if e.by_register:
-            out.append(Alloc(Buffer(lanes, e.intrinsic.operands[e.where].dtype, (1,), place)))
+        one, other = f"x_{name}", f"y_{name}"
+        out = self.registers(one, other, dtype)
         step = (self.team or self.chip.width) // 2
         while step:
-            where: View | Index = step
-            if e.by_register:
-                kind = e.intrinsic.operands[e.where].dtype
-                partner = Binary(kind, "xor", FromIndex(kind, sym("lane")), Const(kind, step))
-                out.append(Store(lanes, (0,), partner))
-                where = View(lanes, (0,))
-            operands = {e.result: View(other, (0,)), e.source: View(one, (0,)), e.where: where}
-            out.append(Intrin(e.intrinsic.name, tuple((n, operands[n]) for n in e.intrinsic.operands)))
+            out += self.swapped(one, other, dtype, step)
             both = Binary(dtype, COMBINE[op], Load(dtype, one, (0,)), Load(dtype, other, (0,)))
             out.append(Store(one, (0,), both))
             step //= 2
         return out
+
+    def registers(self, one: str, other: str, dtype: str) -> list[Stmt]:
+        """What `swapped` needs beside `one`: `other`, and registers of its own."""
+        assert self.exchange is not None
+        e, place = self.exchange, self.chip.registers.name
+        out: list[Stmt] = [Alloc(Buffer(other, dtype, (1,), place))]
+        if DTYPES[dtype].bits == 64:
+            out += [Alloc(Buffer(f"{x}_words", "u32", (2,), place)) for x in (one, other)]
+        if e.by_register:
+            out.append(Alloc(Buffer(f"{one}_from", e.intrinsic.operands[e.where].dtype, (1,), place)))
+        return out
+
+    def swapped(self, one: str, other: str, dtype: str, step: int) -> list[Stmt]:
+        """`other` becomes what `one` is in the lane whose number differs by `step` (a power of two): buffers of one
+        element of 32 or 64 bits."""
+        assert self.exchange is not None
+        e, out = self.exchange, list[Stmt]()
+        where: View | Index = step
+        if e.by_register:
+            kind = e.intrinsic.operands[e.where].dtype
+            partner = Binary(kind, "xor", FromIndex(kind, sym("lane")), Const(kind, step))
+            out.append(Store(f"{one}_from", (0,), partner))
+            where = View(f"{one}_from", (0,))
+
+        def move(to: View, source: View) -> Intrin:
+            operands = {e.result: to, e.source: source, e.where: where}
+            return Intrin(e.intrinsic.name, tuple((n, operands[n]) for n in e.intrinsic.operands))
+
+        if DTYPES[dtype].bits == 32:
+            return [*out, move(View(other, (0,)), View(one, (0,)))]
+        bits = Cast("u64", Load(dtype, one, (0,)), "bits")
+        high = Binary("u64", "shr", bits, Const("u64", 32))
+        for n, word in enumerate((bits, high)):
+            out.append(Store(f"{one}_words", (n,), Cast("u32", word)))
+        out += [move(View(f"{other}_words", (n,)), View(f"{one}_words", (n,))) for n in range(2)]
+        low, up = (Cast("u64", Load("u32", f"{other}_words", (n,))) for n in range(2))
+        both = Binary("u64", "or", low, Binary("u64", "shl", up, Const("u64", 32)))
+        return [*out, Store(other, (0,), both if dtype == "u64" else Cast(dtype, both, "bits"))]
 
     def _halves(self, name: str, op: str, dtype: str, partial: Value) -> tuple[list[Stmt], Value]:
         """All lanes' values in the scratchpad, folded in halves."""
@@ -157,14 +181,13 @@ class Across:
                 return Sync(sync.name)
         raise PlanError(f"target {self.chip.target.name}: sync lists no barrier of {self.chip.group.name}")
 
-    def carries(self, dtype: str) -> bool:
-        """Can a lockstep group reduce this dtype alone?"""
-        return self.exchange is not None and carried(dtype) is not None
+    @property
+    def alone(self) -> bool:
+        """Can a lockstep group reduce by itself?"""
+        return self.exchange is not None
 
 
-def carried(dtype: str) -> str | None:
-    """The dtype of 32 bits in which lanes exchange values; None where the values are wider."""
+def carried(dtype: str) -> str:
+    """The dtype in which lanes exchange values: of 32 bits, or of 64 in two words."""
     d = DTYPES[dtype]
-    if d.bits > 32:
-        return None
-    return dtype if d.bits == 32 else "f32" if d.kind == "f" else "u32" if d.kind == "u" else "i32"
+    return dtype if d.bits >= 32 else "f32" if d.kind == "f" else "u32" if d.kind == "u" else "i32"

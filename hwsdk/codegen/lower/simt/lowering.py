@@ -5,11 +5,13 @@ from __future__ import annotations
 from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.node_loops import context_of, lower_library
+from hwsdk.codegen.lower.simt.arg import lower_arg
 from hwsdk.codegen.lower.simt.contraction import Contractions
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.map import lower_elements, lower_reduction
 from hwsdk.codegen.lower.simt.ordering import lower_ordering
 from hwsdk.codegen.lower.simt.row import lower_row
+from hwsdk.codegen.lower.simt.scan import lower_cumulative
 from hwsdk.codegen.lower.simt.tasks import tasks_on_lanes
 from hwsdk.graph.dims import Ranges
 from hwsdk.graph.graph import Graph
@@ -52,7 +54,16 @@ class SimtLowering:
     def _library(self, kernel: Kernel) -> list[Lowered]:
         level = self.chip.group.name
         context = context_of(kernel, self.graph, self.machine, level)
-        if context.node.op in ("sort", "top_k"):
-            return lower_ordering(context, self.chip)
+        match context.node.op:
+            case "sort" | "top_k":
+                loops, between = lower_ordering(context, self.chip, self.ranges)
+                self._between += between
+                return loops
+            case "cumulative":
+                loops, between = lower_cumulative(context, self.chip, self.ranges)
+                self._between += between
+                return loops
+            case "reduce":
+                return lower_arg(context, self.chip, self.ranges)
         made = lower_library(kernel, self.graph, self.machine, self.ranges, level)
         return [tasks_on_lanes(x, self.chip) for x in made]

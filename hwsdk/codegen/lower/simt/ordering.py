@@ -1,17 +1,27 @@
-"""Sorting and top-k on lanes: every element counts those that go before it, which is its place in the result.
+"""Sorting and top-k on lanes: runs in the scratchpad, then merges of neighbouring runs.
 
-Design choice: counting needs no scratch memory, no barrier and takes any length; a line is read once per element of it,
-by lanes that go together.  Ties keep their order, NaN is greater than every number.
+    runs     a workgroup sorts a run of a line (or several short lines) by a bitonic network in the scratchpad
+    merge    every element of a run finds its place in the neighbouring run by binary search; one launch doubles the
+             length of runs.  Launches that a line is too short for have no workgroups
+    top-k    only the first k of a run are merged, so all but the sorting of runs is short
+
+Design choice: elements are ordered by key and place, which no two share, so every way of sorting gives the same result:
+ties keep their order, NaN is greater than every number.
 """
 
 from __future__ import annotations
 
-from hwsdk.codegen.blocks import Iter
+from dataclasses import dataclass, replace
+
+from hwsdk.codegen.blocks import Kernel, Tensor
+from hwsdk.codegen.inline import both
 from hwsdk.codegen.iters import decode_lets
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Binary,
     Body,
+    Buffer,
+    Cast,
     Const,
     For,
     FromIndex,
@@ -21,56 +31,372 @@ from hwsdk.codegen.loop_ir import (
     Load,
     Ref,
     Select,
+    Stmt,
     Store,
     Unary,
     Value,
 )
-from hwsdk.codegen.lower.lowered import Lowered, compare
-from hwsdk.codegen.lower.node_loops import Context, axis_of
+from hwsdk.codegen.lower.lowered import Lowered, Namer, compare, with_fallback
+from hwsdk.codegen.lower.node_loops import Axis, Context, axis_of
 from hwsdk.codegen.lower.ordering import less
+from hwsdk.codegen.lower.simt.across import Across
 from hwsdk.codegen.lower.simt.facts import SimtChip
-from hwsdk.graph.dims import ceildiv, product, sym
+from hwsdk.codegen.lower.simt.schedules import LaneSortSchedule, lanes_reason, scratch_reason
+from hwsdk.dtypes import DTYPES
+from hwsdk.errors import PlanError
+from hwsdk.graph.dims import (
+    Ranges,
+    bounds,
+    ceildiv,
+    floordiv,
+    gt,
+    le,
+    maximum,
+    minimum,
+    mod,
+    simplify,
+    sym,
+)
 
-WAVES = 4
+WAVES = 8
+LONGEST = 1024  # elements of a run: longer ones would keep fewer cores busy for longer
+RUNS = (64, 256)  # shorter runs, for lines that are short
+ELEMENTS = 1 << 31  # of a line, at most
+PLACE = "i32"
 
 
-def lower_ordering(c: Context, chip: SimtChip) -> list[Lowered]:
-    """Sort and top_k: values, and the positions they came from."""
-    top = c.node.op == "top_k"
-    axis = axis_of(c.shape(c.node.inputs[0]), c.node.attrs["axis"])
-    count: Index = c.node.attrs["k"] if top else axis.extent
-    descending = c.node.attrs["largest" if top else "descending"]
-    dtype = c.dtype(c.node.inputs[0])
-    iters = (Iter("o", axis.outer), Iter("k", axis.extent), Iter("i", axis.inner))
-    waves = chip.waves(WAVES)
-    lanes = waves * chip.width
-    total = product(i.extent for i in iters)
-    mine, other = Ref(dtype, "x"), Ref(dtype, "y")
-    goes_first = _before(other, mine, descending)
-    tie = Unary("bool", "not", Binary("bool", "or", goes_first, _before(mine, other, descending)))
-    earlier = Binary("bool", "and", tie, compare("lt", sym("j"), sym("k")))
-    one = Select("i64", Binary("bool", "or", goes_first, earlier), Const("i64", 1), Const("i64", 0))
-    count_one = Store("place", (), Binary("i64", "add", Load("i64", "place", ()), one))
-    out = (sym("o") * count + sym("rank")) * axis.inner + sym("i")
-    write: Body = (Store("o0", (out,), mine), Store("o1", (out,), FromIndex("i64", sym("k"))))
-    element: Body = (
-        *decode_lets(iters, sym("unit")),
-        Let("x", Load(dtype, "a0", (axis.at(sym("k")),))),
-        Alloc(c.scalar("place", "i64")),
-        Store("place", (), Const("i64", 0)),
-        For("j", axis.extent, (Let("y", Load(dtype, "a0", (axis.at(sym("j")),))), count_one)),
-        Let("rank", Load("i64", "place", ())),
-        If(compare("lt", sym("rank"), count), write),
+def lower_ordering(c: Context, chip: SimtChip, ranges: Ranges) -> tuple[list[Lowered], list[Tensor]]:
+    """Values, and the positions they came from: the launches and what lies between them."""
+    ordering = Ordering.of(c, chip)
+    longest = ordering.longest
+    _, most = bounds(ordering.axis.extent, ranges)
+    if isinstance(most, int) and most <= longest:
+        return [ordering.alone(ranges, most)], []
+    between = tuple(
+        Tensor(f"{c.node.outputs[0]}.{name}{n}", dtype, (ordering.lines * ordering.axis.extent,))
+        for n in range(2)
+        for name, dtype in (("keys", ordering.dtype), ("places", PLACE))
     )
-    body: Body = (
-        Let("unit", FromIndex("i64", sym("group") * lanes + sym("t"))),
-        If(compare("lt", sym("unit"), total), element),
-    )
-    grid = ceildiv(total, lanes)
-    loop = (For("group", grid, chip.lanes(waves, body), "parallel", chip.group.name),)
-    return [c.done(loop, grid, total * axis.extent)]
+    return ordering.in_runs(between, ranges, min(most, ELEMENTS) if isinstance(most, int) else ELEMENTS), [
+        *between
+    ]
 
 
-def _before(a: Value, b: Value, descending: bool) -> Value:
-    """Does a go strictly before b?"""
-    return less(b, a) if descending else less(a, b)
+@dataclass(frozen=True)
+class Ordering:
+    """One sort or top_k.  count: elements of a line that are wanted."""
+
+    c: Context
+    chip: SimtChip
+    axis: Axis
+    count: Index
+    descending: bool
+    dtype: str
+
+    @staticmethod
+    def of(c: Context, chip: SimtChip) -> Ordering:
+        top = c.node.op == "top_k"
+        axis = axis_of(c.shape(c.node.inputs[0]), c.node.attrs["axis"])
+        descending = c.node.attrs["largest" if top else "descending"]
+        count = c.node.attrs["k"] if top else axis.extent
+        return Ordering(c, chip, axis, count, descending, c.dtype(c.node.inputs[0]))
+
+    @property
+    def lines(self) -> Index:
+        return self.axis.outer * self.axis.inner
+
+    @property
+    def lanes(self) -> int:
+        return self.chip.waves(WAVES) * self.chip.width
+
+    @property
+    def longest(self) -> int:
+        """Elements of the longest run that half of a scratchpad holds."""
+        scratch = self.chip.scratch
+        if scratch is None:
+            raise PlanError(
+                f"target {self.chip.target.name}: no scratchpad per {self.chip.group.name} to sort in"
+            )
+        room = (scratch.usable_bytes or 0) // 2 // (DTYPES[self.dtype].size_bytes + DTYPES[PLACE].size_bytes)
+        return max(2 * self.chip.width, min(LONGEST, 1 << (max(1, room).bit_length() - 1)))
+
+    # ------------------------------------------------------------------------------------------------------- launches
+    def alone(self, ranges: Ranges, most: int) -> Lowered:
+        """Lines that one run holds."""
+        run = 1 << max(1, (most - 1).bit_length())
+        sizes = [r for r in RUNS if r < run] if not isinstance(self.axis.extent, int) else []
+        return self._by_length([*sizes, run], self._runs(self.c, run, "", direct=True), ranges)
+
+    def _by_length(
+        self, sizes: list[int], main: Lowered, ranges: Ranges, c: Context | None = None
+    ) -> Lowered:
+        """Versions for lines of up to each size, the last of which is `main`."""
+        for run in reversed(sizes[:-1]):
+            fits = simplify(le(self.axis.extent, run), ranges)
+            if fits != 0:
+                short = self._runs(c or self.c, run, f"_{run}", direct=True)
+                main = with_fallback(short, fits, main)
+        return main
+
+    def in_runs(self, between: tuple[Tensor, ...], ranges: Ranges, most: int) -> list[Lowered]:
+        """Runs, merges, and the result from where the last merge left it."""
+        keys0, places0, keys1, places1 = between
+        kernel = self.c.kernel
+        around = self._around(replace(kernel, outputs=(*kernel.outputs, keys0, places0)))
+        longest, extent = self.longest, self.axis.extent
+        runs = self._runs(around, longest, "_runs", direct=False)
+        fits = simplify(le(extent, longest), ranges)
+        if fits != 0:
+            sizes = [*(r for r in RUNS if r < longest), longest, 2 * longest]
+            runs = self._by_length(sizes, runs, ranges, around)
+        out, done, width = [runs], list[Index](), longest
+        merge = self._merge(self._around(replace(kernel, inputs=(keys0, places0), outputs=(keys1, places1))))
+        names = {keys0.name: keys1.name, places0.name: places1.name}
+        turned = tuple({**names, **{v: k for k, v in names.items()}}[a] for a in merge.args)
+        while width < most:
+            number = len(done)
+            dims: dict[str, Index] = {"run": width, "halvings": width.bit_length()}
+            given = tuple(dims[d] if d in dims else sym(d) for d in merge.loop.dims)
+            loop = replace(merge.loop, name=f"{kernel.name}_merge{number}")
+            grid = self._merges(width)
+            out.append(
+                replace(merge, loop=loop, args=turned if number % 2 else merge.args, dims=given, grid=grid)
+            )
+            done.append(gt(extent, width))
+            width *= 2
+        last = self._last(self._around(replace(kernel, inputs=between)))
+        dims = {"merged": mod(sum(done[1:], done[0]), 2)}
+        given = tuple(dims[d] if d in dims else sym(d) for d in last.loop.dims)
+        return [*out, replace(last, dims=given)]
+
+    def _around(self, kernel: Kernel) -> Context:
+        return replace(self.c, kernel=kernel, namer=Namer(kernel))
+
+    def _schedule(self, run: int, lines: int) -> LaneSortSchedule:
+        assert self.chip.scratch is not None
+        why = (lanes_reason(self.chip, self.lanes), scratch_reason(self.chip, "run", run))
+        return LaneSortSchedule(self.lanes, run, lines, why=why)
+
+    # ----------------------------------------------------------------------------------------------------------- order
+    def _after(self, x: Value, x_at: Value, y: Value, y_at: Value) -> Value:
+        """Does (x, x_at) go after (y, y_at)?  A negative place is that of no element and goes last."""
+        none = Const(PLACE, 0)
+        x_none, y_none = (Binary("bool", "lt", p, none) for p in (x_at, y_at))
+        plain = less(x, y) if self.descending else less(y, x)
+        other = less(y, x) if self.descending else less(x, y)
+        tie = Unary("bool", "not", Binary("bool", "or", plain, other))
+        later = Binary("bool", "or", plain, Binary("bool", "and", tie, Binary("bool", "gt", x_at, y_at)))
+        real = Binary("bool", "and", Unary("bool", "not", y_none), Binary("bool", "or", x_none, later))
+        return real
+
+    # ------------------------------------------------------------------------------------------------------------ runs
+    def _runs(self, c: Context, run: int, ending: str, direct: bool) -> Lowered:
+        """Every run of every line, sorted.  direct: a line is one run, and the result goes where it belongs."""
+        chip, lanes = self.chip, self.lanes
+        slots = max(run, 2 * lanes)
+        many = slots // run
+        each: Index = 1 if direct else ceildiv(self.axis.extent, run)
+        grid = ceildiv(self.lines * each, many)
+        assert chip.scratch is not None
+        keys, places = (
+            Buffer(n, d, (slots,), chip.scratch.name) for n, d in (("keys", self.dtype), ("places", PLACE))
+        )
+        turns = slots // lanes
+        walk = [
+            For("turn", turns, self._fetch(run, many, each)),
+            self._barrier,
+            self._network(run, slots),
+            For("turn", turns, self._store(run, many, each, direct)),
+        ]
+        loop = For(
+            "group", grid, (Alloc(keys), Alloc(places), *chip.lanes(chip.waves(WAVES), tuple(walk))), "parallel",
+            chip.group.name,
+        )  # fmt: skip
+        made = c.done((loop,), grid, self.lines * self.axis.extent * 16)
+        name = f"{c.kernel.name}{ending}"
+        kernel = replace(made.loop, name=name)
+        return replace(made, loop=kernel, version_of=c.kernel.name, schedule=self._schedule(run, many))
+
+    @property
+    def _barrier(self) -> Stmt:
+        return Across(self.chip, 1, None).barrier()
+
+    def _slot(self, run: int, many: int, each: Index) -> list[Stmt]:
+        """Which element of which line a slot of the scratchpad belongs to."""
+        slot = sym("turn") * self.lanes + sym("t")
+        return [
+            Let("slot", FromIndex("i64", slot)),
+            Let("number", FromIndex("i64", sym("group") * many + floordiv(sym("slot"), run))),
+            Let("line", FromIndex("i64", floordiv(sym("number"), each) if each != 1 else sym("number"))),
+            Let("first", FromIndex("i64", mod(sym("number"), each) * run if each != 1 else 0)),
+            Let("e", FromIndex("i64", mod(sym("slot"), run))),
+            *decode_lets(self.axis.lines(), sym("line")),
+        ]
+
+    def _fetch(self, run: int, many: int, each: Index) -> Body:
+        at = sym("first") + sym("e")
+        known = both(compare("lt", sym("line"), self.lines), compare("lt", at, self.axis.extent))
+        assert known is not None
+        take: Body = (
+            Store("keys", (sym("slot"),), Load(self.dtype, "a0", (self.axis.at(at),))),
+            Store("places", (sym("slot"),), FromIndex(PLACE, at)),
+        )
+        none: Body = (
+            Store("keys", (sym("slot"),), Const(self.dtype, 0)),
+            Store("places", (sym("slot"),), Const(PLACE, -1)),
+        )
+        return (*self._slot(run, many, each), If(known, take, none))
+
+    def _network(self, run: int, slots: int) -> Stmt:
+        """Bitonic stages: comparisons over `stride` inside blocks of `size`, whose directions alternate."""
+        one, stages = Const("i64", 1), run.bit_length() - 1
+
+        def power(i: Index) -> Value:
+            return Binary("i64", "shl", one, FromIndex("i64", i))
+
+        pair, low = Ref("i64", "pair"), Ref("i64", "low")
+        here = sym("left")
+        keys = [Load(self.dtype, "keys", (i,)) for i in (here, here + sym("stride"))]
+        places = [Load(PLACE, "places", (i,)) for i in (here, here + sym("stride"))]
+        names = [Ref(self.dtype, "x"), Ref(self.dtype, "y")]
+        spots = [Ref(PLACE, "p"), Ref(PLACE, "q")]
+        forward = self._after(names[0], spots[0], names[1], spots[1])
+        backward = self._after(names[1], spots[1], names[0], spots[0])
+        within = Binary("i64", "and", FromIndex("i64", here), Const("i64", run - 1))
+        rising = Binary("bool", "eq", Binary("i64", "and", within, Ref("i64", "size")), Const("i64", 0))
+        swap: Body = (
+            Store("keys", (here,), names[1]),
+            Store("keys", (here + sym("stride"),), names[0]),
+            Store("places", (here,), spots[1]),
+            Store("places", (here + sym("stride"),), spots[0]),
+        )
+        compared: Body = (
+            Let("pair", FromIndex("i64", sym("turn") * self.lanes + sym("t"))),
+            Let("low", Binary("i64", "and", pair, Binary("i64", "sub", Ref("i64", "stride"), one))),
+            Let("left", Binary("i64", "sub", Binary("i64", "add", pair, pair), low)),
+            Let("x", keys[0]),
+            Let("y", keys[1]),
+            Let("p", places[0]),
+            Let("q", places[1]),
+            If(Select("bool", rising, forward, backward), swap),
+        )
+        step: Body = (
+            Let("stride", power(sym("stage") - sym("step"))),
+            For("turn", slots // 2 // self.lanes, compared),
+            self._barrier,
+        )
+        stage: Body = (Let("size", power(sym("stage") + 1)), For("step", sym("stage") + 1, step))
+        return For("stage", stages, stage)
+
+    def _store(self, run: int, many: int, each: Index, direct: bool) -> Body:
+        rank = sym("first") + sym("e")
+        key, place = Load(self.dtype, "keys", (sym("slot"),)), Load(PLACE, "places", (sym("slot"),))
+        real = both(compare("lt", sym("line"), self.lines), Binary("bool", "ge", place, Const(PLACE, 0)))
+        wanted = both(real, compare("lt", sym("e"), self.count))
+        assert wanted is not None
+        if direct:
+            at = (sym("o") * self.count + rank) * self.axis.inner + sym("i")
+            put: Body = (Store("o0", (at,), key), Store("o1", (at,), Cast("i64", place)))
+        else:
+            at = sym("line") * self.axis.extent + rank
+            put = (Store("o2", (at,), key), Store("o3", (at,), place))
+        return (*self._slot(run, many, each), If(wanted, put))
+
+    # ---------------------------------------------------------------------------------------------------------- merges
+    def _merges(self, run: Index) -> Index:
+        """Workgroups of a merge; none where a line is no longer than one run."""
+        units = self.lines * ceildiv(self.axis.extent, run) * minimum(run, self.count)
+        return ceildiv(units, self.lanes) * gt(self.axis.extent, run)
+
+    def _merge(self, c: Context) -> Lowered:
+        """Runs of `run` elements to runs of twice that; `halvings`: steps of a binary search in one."""
+        chip, extent = self.chip, self.axis.extent
+        run, kept = sym("run"), minimum(sym("run"), self.count)
+        runs = ceildiv(extent, run)
+        grid = self._merges(run)
+        other = sym("mine") + 1 - 2 * mod(sym("mine"), 2)
+        x, p = Ref(self.dtype, "x"), Ref(PLACE, "p")
+        middle = floordiv(sym("low") + sym("high"), 2)
+        there = sym("line") * extent + other * run + sym("middle")
+        y, q = Load(self.dtype, "a0", (there,)), Load(PLACE, "a1", (there,))
+        halve: Body = (
+            Let("low", Load("i64", "least", ())),
+            Let("high", Load("i64", "most", ())),
+            Let("middle", FromIndex("i64", middle)),
+            If(
+                compare("lt", sym("low"), sym("high")),
+                (
+                    If(
+                        self._after(x, p, y, q),
+                        (Store("least", (), FromIndex("i64", sym("middle") + 1)),),
+                        (Store("most", (), Ref("i64", "middle")),),
+                    ),
+                ),
+            ),
+        )
+        here = sym("line") * extent + sym("mine") * run + sym("j")
+        left = maximum(0, minimum(kept, extent - other * run))
+        rank = sym("j") + sym("before")
+        target = sym("line") * extent + floordiv(sym("mine"), 2) * 2 * run + rank
+        write: Body = (Store("o0", (target,), x), Store("o1", (target,), p))
+        element: Body = (
+            Let("x", Load(self.dtype, "a0", (here,))),
+            Let("p", Load(PLACE, "a1", (here,))),
+            *(Alloc(c.scalar(n, "i64")) for n in ("least", "most")),
+            Store("least", (), Const("i64", 0)),
+            Store("most", (), FromIndex("i64", left)),
+            For("halving", sym("halvings"), halve),
+            Let("before", Load("i64", "least", ())),
+            If(compare("lt", rank, self.count), write),
+        )
+        lets = {
+            "line": floordiv(sym("unit"), runs * kept),
+            "mine": floordiv(mod(sym("unit"), runs * kept), kept),
+            "j": mod(sym("unit"), kept),
+        }
+        body: Body = (
+            Let("unit", FromIndex("i64", sym("group") * self.lanes + sym("t"))),
+            If(
+                compare("lt", sym("unit"), self.lines * runs * kept),
+                (
+                    *(Let(n, FromIndex("i64", v)) for n, v in lets.items()),
+                    If(compare("lt", sym("mine") * run + sym("j"), extent), element),
+                ),
+            ),
+        )
+        loop = For("group", grid, chip.lanes(chip.waves(WAVES), body), "parallel", chip.group.name)
+        made = c.done((loop,), grid, self.lines * extent)
+        return replace(made, schedule=self._schedule(1, self.lanes))
+
+    def _last(self, c: Context) -> Lowered:
+        """The result from the buffers that hold it: the second pair after an odd number of merges."""
+        units = self.lines * self.count * gt(self.axis.extent, self.longest)
+        grid = ceildiv(units, self.lanes)
+        at = sym("line") * self.axis.extent + sym("rank")
+        out = (sym("o") * self.count + sym("rank")) * self.axis.inner + sym("i")
+
+        def copy(first: int) -> Body:
+            place = Load(PLACE, f"a{first + 1}", (at,))
+            return (
+                Store("o0", (out,), Load(self.dtype, f"a{first}", (at,))),
+                Store("o1", (out,), Cast("i64", place)),
+            )
+
+        body: Body = (
+            Let("unit", FromIndex("i64", sym("group") * self.lanes + sym("t"))),
+            If(
+                compare("lt", sym("unit"), units),
+                (
+                    Let("line", FromIndex("i64", floordiv(sym("unit"), self.count))),
+                    Let("rank", FromIndex("i64", mod(sym("unit"), self.count))),
+                    *decode_lets(self.axis.lines(), sym("line")),
+                    If(compare("eq", sym("merged"), 0), copy(0), copy(2)),
+                ),
+            ),
+        )
+        loop = For(
+            "group", grid, self.chip.lanes(self.chip.waves(WAVES), body), "parallel", self.chip.group.name
+        )
+        made = c.done((loop,), grid, units)
+        kernel = replace(made.loop, name=f"{c.kernel.name}_last")
+        return replace(made, loop=kernel, schedule=self._schedule(1, self.lanes))

@@ -145,7 +145,6 @@ class SimtRowLowering(RowLowering):
         """What a plan is made from."""
         flats = self.prepared()
         wide = self.chip.elements(*(t.dtype for t in (*self.kernel.inputs, *self.kernel.outputs)))
-        kinds = [b.accumulator or b.value.dtype for b in self.kernel.blocks if b.combiner]
         flat = len(self.inner) == 1
         length = product(i.extent for i in self.inner)
         temps, inputs = self._reread(flats) if flat else (set(), {})
@@ -162,7 +161,7 @@ class SimtRowLowering(RowLowering):
             starts=starts,
             divisible=dim if dim and self._aligned(_multiple(flats, dim, wide), wide) else "",
             held=len(temps) + len(inputs),
-            alone=all(self.across.carries(d) for d in kinds),
+            alone=self.across.alone,
             flat=flat,
             bits=max(sizes, default=32),
         )

@@ -48,6 +48,43 @@ class LaneRowSchedule:
         )
 
 
+@dataclass(frozen=True)
+class LaneLineSchedule:
+    """Lines along an axis.  lanes: that share one.  lines: of a workgroup.  items: neighbouring elements of a lane.
+
+    split: most workgroups of one line.
+    """
+
+    lanes: int
+    lines: int
+    items: int
+    split: int = 1
+    why: Reasons = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        split = f", up to {self.split} workgroups per line" if self.split > 1 else ""
+        return (
+            f"{self.lanes} lanes per line, {self.lines} lines per workgroup, {self.items} neighbouring elements"
+            f" each{split}"
+        )
+
+
+@dataclass(frozen=True)
+class LaneSortSchedule:
+    """Sorting.  lanes: of a workgroup.  run: elements that it sorts in the scratchpad (1: it merges or copies).  lines:
+    runs that it takes at once."""
+
+    lanes: int
+    run: int
+    lines: int
+    why: Reasons = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        if self.run == 1:
+            return f"{self.lanes} lanes per workgroup, one element each"
+        return f"{self.lanes} lanes sort {self.lines} runs of {self.run} elements in the scratchpad"
+
+
 def lanes_reason(chip: SimtChip, lanes: int, decision: str = "lanes") -> Reason:
     """Lanes come in lockstep groups, as many as a workgroup may have."""
     fields = [f"execution.{chip.lane.name}.count"]
@@ -74,3 +111,9 @@ def workers_reason(chip: SimtChip, decision: str, value: int) -> Reason:
     """Enough to keep every core busy."""
     counted = [x.name for x in chip.target.levels if x.count is not None and x is not chip.lane]
     return Reason(decision, str(value), tuple(f"execution.{name}.count" for name in counted))
+
+
+def scratch_reason(chip: SimtChip, decision: str, value: int) -> Reason:
+    """What half of a workgroup's scratchpad holds."""
+    assert chip.scratch is not None
+    return Reason(decision, str(value), (f"memory.{chip.scratch.name}.size_bytes",))

@@ -26,17 +26,18 @@ def tasks_on_lanes(made: Lowered, chip: SimtChip) -> Lowered:
     lanes = waves * chip.width
     body: Body = (
         Let(loop.var, FromIndex("i64", sym("group") * lanes + sym("t"))),
-        If(compare("lt", sym(loop.var), loop.extent), _private(loop.body, chip, made.loop.name)),
+        If(compare("lt", sym(loop.var), loop.extent), private(loop.body, chip, made.loop.name)),
     )
     grid = ceildiv(loop.extent, lanes)
     spread = For("group", grid, chip.lanes(waves, body), "parallel", chip.group.name)
-    head = _private(tuple(s for s in made.loop.body if s is not loop), chip, made.loop.name)
+    head = private(tuple(s for s in made.loop.body if s is not loop), chip, made.loop.name)
     kernel = replace(made.loop, body=(*head, spread))
     fallback = None if made.fallback is None else tasks_on_lanes(made.fallback, chip)
     return replace(made, loop=kernel, grid=ceildiv(made.grid, lanes), fallback=fallback)
 
 
-def _private(body: Body, chip: SimtChip, kernel: str) -> Body:
+def private(body: Body, chip: SimtChip, kernel: str) -> Body:
+    """The body with what it allocates in a lane's registers.  PlanError where that has no constant size."""
     return tuple(_statement(s, chip, kernel) for s in body)
 
 
@@ -47,9 +48,9 @@ def _statement(stmt: Stmt, chip: SimtChip, kernel: str) -> Stmt:
                 raise PlanError(f"kernel {kernel}: {buffer.name} of a lane has no constant size")
             return Alloc(replace(buffer, place=chip.registers.name))
         case For(body=body) | Outline(body=body):
-            return replace(stmt, body=_private(body, chip, kernel))
+            return replace(stmt, body=private(body, chip, kernel))
         case If(then=then, orelse=orelse):
-            return replace(stmt, then=_private(then, chip, kernel), orelse=_private(orelse, chip, kernel))
+            return replace(stmt, then=private(then, chip, kernel), orelse=private(orelse, chip, kernel))
         case Switch(cases=cases):
-            return replace(stmt, cases=tuple(_private(c, chip, kernel) for c in cases))
+            return replace(stmt, cases=tuple(private(c, chip, kernel) for c in cases))
     return stmt
