@@ -25,7 +25,7 @@ def split(kernel: Kernel, parts: Index) -> tuple[Kernel, Tensor, Kernel]:
     dtype = block.accumulator or block.value.dtype
     own = block.parallel
     here = tuple(sym(i.name) for i in own)
-    between = Tensor(f"{block.output}.parts", dtype, (*(i.extent for i in own), parts))
+    between = Tensor(f"{kernel.name}.parts", dtype, (*(i.extent for i in own), parts))
     partial = replace(
         block,
         iters=(*own, Iter(PART, parts), *block.reduce),
