@@ -106,7 +106,9 @@ def matrix_instructions(made: Any, symbol: str, counted: int | None) -> int | No
 
 def problems(kernels: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Sentences about what should not be."""
-    found = [f"{name} spills {k['spill_bytes']} bytes per lane" for name, k in kernels.items() if k["spill_bytes"]]
+    found = [
+        f"{name} spills {k['spill_bytes']} bytes per lane" for name, k in kernels.items() if k["spill_bytes"]
+    ]
     found += [
         f"{name} was planned for matrix instructions and contains none"
         for name, k in kernels.items()
@@ -121,7 +123,9 @@ def show(figures: Mapping[str, Any]) -> None:
     rows = []
     for r in figures["rows"]:
         kernels = list(r["kernels"].values())
-        ratios = sorted(k["predicted_registers"] / k["registers"] for k in kernels if k["predicted_registers"])
+        ratios = sorted(
+            k["predicted_registers"] / k["registers"] for k in kernels if k["predicted_registers"]
+        )
         middle = f"{ratios[len(ratios) // 2]:.2f}" if ratios else "-"
         rows.append(
             (
@@ -135,7 +139,16 @@ def show(figures: Mapping[str, Any]) -> None:
                 sum(bool(k["matrix_instructions"]) for k in kernels),
             )
         )
-    head = ("target", "model", "kernels", "most registers", "predicted / taken", "spill", "most scratch KiB", "matrix")
+    head = (
+        "target",
+        "model",
+        "kernels",
+        "most registers",
+        "predicted / taken",
+        "spill",
+        "most scratch KiB",
+        "matrix",
+    )
     report.table("Kernels that ship", head, rows)
     for r in figures["rows"]:
         for problem in r["problems"]:
@@ -144,9 +157,15 @@ def show(figures: Mapping[str, Any]) -> None:
 
 def main() -> int:
     parser = report.arguments(__doc__)
-    parser.add_argument("--targets", default="", help="descriptions, separated by commas (default: every GPU)")
-    parser.add_argument("--models", default=",".join(LADDER), help="names in the catalogue (default: %(default)s)")
-    parser.add_argument("--precision", default=None, help="dtype of matrix products (default: the model's own)")
+    parser.add_argument(
+        "--targets", default="", help="descriptions, separated by commas (default: every GPU)"
+    )
+    parser.add_argument(
+        "--models", default=",".join(LADDER), help="names in the catalogue (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--precision", default=None, help="dtype of matrix products (default: the model's own)"
+    )
     options = parser.parse_args()
     targets = [t for t in options.targets.split(",") if t] or gpu_targets()
     models = ["surfaces_mlp"] if options.quick else options.models.split(",")

@@ -54,7 +54,7 @@ def doctor(json: bool = typer.Option(False, "--json", help="Print JSON.")) -> No
 
     Example: hwsdk doctor
     """
-    found = [*_machine(), *_packages(), *_targets(), *_tools(), *_cache()]
+    found = [*_machine(), *_packages(), *_targets(), *_devices(), *_tools(), *_cache()]
     if json:
         out_json([asdict(f) for f in found])
     else:
@@ -102,6 +102,30 @@ def _targets() -> Iterator[Finding]:
         yield Finding("target", v.target, "ok" if v.fits else "note", v.reason or "fits this machine")
     if not any(v.fits and v.processor for v in found):
         yield Finding("target", "(this machine)", "problem", "no description fits this machine's processor")
+
+
+def _devices() -> Iterator[Finding]:
+    """Devices beside the processor, by the drivers that descriptions ask for."""
+    from hwsdk.target_desc import list_targets
+    from hwsdk.target_desc.host import host
+    from hwsdk.target_desc.loading import drivers
+    from hwsdk.target_desc.merge import load_merged
+
+    asked: dict[tuple[str, str], None] = {}
+    for entry in list_targets():
+        try:
+            asked.update(dict.fromkeys(drivers(load_merged(entry.path).data)))
+        except HwsdkError:
+            continue  # reported by _targets
+    for driver, module in sorted(asked):
+        devices, missing = host().devices(driver, module), host().missing(driver, module)
+        for number, device in enumerate(devices):
+            facts = ", ".join(f"{k} {v}" for k, v in device.items())
+            yield Finding(
+                "device", f"{driver} {number}", "problem" if missing else "ok", "; ".join([facts, *missing])
+            )
+        if not devices:
+            yield Finding("device", driver, "note", "; ".join(["no device", *missing]))
 
 
 def _tools() -> Iterator[Finding]:

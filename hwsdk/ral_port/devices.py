@@ -1,6 +1,7 @@
 """The devices that a port knows on this machine, as JSON: `python -m hwsdk.ral_port.devices FOLDER MODULE`.
 
-A port module may have a function `devices()` that lists the properties of every device without opening one.
+A port module may have a function `devices()` that lists the properties of every device without opening one, and a
+function `missing()` that lists in sentences what keeps the port from running here.
 Design choice: a program, so that whoever asks never loads a driver; only modules of installed target folders run.
 """
 
@@ -13,18 +14,18 @@ from hwsdk.errors import HwsdkError
 from hwsdk.ral_port.loader import installed_folder, port_module
 
 
-def devices(folder: str, module: str) -> list[dict[str, str]]:
-    """What the port module of an installed target folder lists; empty if it lists nothing."""
+def survey(folder: str, module: str) -> dict[str, list[object]]:
+    """What the port module of an installed target folder says: `devices` and `missing`, empty if it says nothing."""
     found = port_module(module, installed_folder(folder, module))
-    listed = getattr(found, "devices", None)
-    return list(listed()) if callable(listed) else []
+    asked = {name: getattr(found, name, None) for name in ("devices", "missing")}
+    return {name: list(function()) if callable(function) else [] for name, function in asked.items()}
 
 
 def main(arguments: list[str]) -> int:
     """Prints the list; what goes wrong is a line on stderr and an exit code."""
     try:
         folder, module = arguments
-        found = devices(folder, module)
+        found = survey(folder, module)
     except (HwsdkError, ValueError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

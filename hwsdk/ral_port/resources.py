@@ -24,8 +24,8 @@ class Resources:
     """Of one kernel.
 
     registers: per lane, as the chip counts them for residency.  spill_bytes: per lane, moved to memory because there
-    were too few registers.  private_bytes: memory of a lane for other reasons.  scratch_bytes: scratchpad of a workgroup
-    that the code declares (a launch may add some).  lanes: of a workgroup, 0 where the code does not say.
+    were too few registers.  private_bytes: memory of a lane for other reasons.  scratch_bytes: scratchpad of a
+    workgroup that the code declares (a launch may add some).  lanes: of a workgroup, 0 where the code does not say.
     matrix_instructions: how many the code contains; None where it was not disassembled.
     """
 
@@ -51,7 +51,9 @@ def inspect_code(target: Target, code: Code) -> dict[str, Resources]:
     """
     module, _, function = target.runtime.inspector.partition(":")
     if not module or not function:
-        raise TargetError(f"target {target.name} has no runtime.inspector: what its kernels take cannot be read back")
+        raise TargetError(
+            f"target {target.name} has no runtime.inspector: what its kernels take cannot be read back"
+        )
     found = getattr(port_module(module, Path(target.file).resolve().parent), function, None)
     if not callable(found):
         raise TargetError(f"target {target.name}: runtime.inspector: {module} has no function {function}")

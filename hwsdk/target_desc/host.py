@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 _FLAG_LINES = ("flags", "features")  # /proc/cpuinfo: the words on these lines are feature names
 _ASK_LLVM = (
@@ -40,9 +41,14 @@ class Host:
     def devices(self, driver: str, module: str) -> tuple[Mapping[str, str], ...]:
         """Properties of the devices of a driver, as the port `module` of the installed target folder `driver` lists
         them; looked at once per process."""
-        return _devices(driver, module)
+        return _survey(driver, module)[0]
 
-    def missing(self, features: Iterable[str], aliases: Mapping[str, str]) -> tuple[str, ...]:
+    def missing(self, driver: str, module: str) -> tuple[str, ...]:
+        """What keeps that port from running here, in sentences."""
+        return _survey(driver, module)[1]
+
+    def lacks(self, features: Iterable[str], aliases: Mapping[str, str]) -> tuple[str, ...]:
+        """Those that are not here."""
         return tuple(f for f in features if not self.has(f, aliases))
 
 
@@ -82,17 +88,23 @@ def _ask_llvm() -> set[str]:
 
 
 @cache
-def _devices(driver: str, module: str) -> tuple[Mapping[str, str], ...]:
+def _survey(driver: str, module: str) -> tuple[tuple[Mapping[str, str], ...], tuple[str, ...]]:
     """Asked in a process of its own: a driver that crashes or hangs costs this one nothing."""
     command = [sys.executable, "-m", "hwsdk.ral_port.devices", driver, module]
     roots = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
-        found = json.loads(done.stdout) if done.returncode == 0 else []
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return ()
-    return tuple({str(k): str(v) for k, v in d.items()} for d in found)
+        said: dict[str, list[Any]] = json.loads(done.stdout) if done.returncode == 0 else {}
+        found = said or {"missing": [_last_line(done.stderr)]}
+    except (OSError, subprocess.SubprocessError, ValueError) as problem:
+        found = {"missing": [f"the driver cannot be asked: {problem}"]}
+    devices = tuple({str(k): str(v) for k, v in d.items()} for d in found.get("devices", ()))
+    return devices, tuple(map(str, found.get("missing", ())))
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["the driver cannot be asked"])[-1]
 
 
 # --------------------------------------------------------------------------------------------------------- quantities

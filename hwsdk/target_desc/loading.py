@@ -95,7 +95,9 @@ def misfit(data: Mapping[str, Any], here: Host) -> str | None:
         if "driver" in asked:
             devices = here.devices(str(asked["driver"]), _port_module(data))
             if not devices:
-                return f"it needs a device of the driver {asked['driver']!r}, and none was found here"
+                lacking = here.missing(str(asked["driver"]), _port_module(data))
+                none = f"it needs a device of the driver {asked['driver']!r}, and none was found here"
+                return f"{none}: {lacking[0]}" if lacking else none
         if "device_property" in asked:
             name = str(asked["device_property"])
             seen = ", ".join(sorted({d.get(name, "unknown") for d in devices})) or "unknown"
@@ -104,6 +106,13 @@ def misfit(data: Mapping[str, Any], here: Host) -> str | None:
                 wanted = asked.get("equals") or asked.get("matches")
                 return f"it needs a device with {name} {wanted}, here it is {seen}"
     return None
+
+
+def drivers(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(driver, port module) that a description's conditions ask for."""
+    conditions = data.get("detect")
+    asked = conditions if isinstance(conditions, list) else []
+    return [(str(c["driver"]), _port_module(data)) for c in asked if isinstance(c, Mapping) and "driver" in c]
 
 
 def _port_module(data: Mapping[str, Any]) -> str:
@@ -125,7 +134,7 @@ def _processor(condition: Mapping[str, Any], data: Mapping[str, Any], here: Host
     if arch is not None and arch != here.arch:
         return f"it is for {arch}, this machine is {here.arch}"
     if condition.get("cpu_features"):
-        missing = here.missing(data.get("features", []), condition.get("aliases", {}))
+        missing = here.lacks(data.get("features", []), condition.get("aliases", {}))
         if missing:
             return f"this machine lacks {', '.join(missing)}"
     return None

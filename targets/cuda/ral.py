@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from hwsdk.targets.gpu import port
 from hwsdk.targets.gpu.port import Driver, GpuPort
 
 _DRIVER = Driver(
     name="CUDA device",
     library=("libcuda.so.1", "nvcuda.dll"),
-    package="cupy-cuda12x",
+    install="pip install cupy-cuda12x (or cupy-cuda13x)",
     launch="cuLaunchKernel",
     set_device="cuCtxSetCurrent",
     fill_words="cuMemsetD32Async",
@@ -40,6 +41,11 @@ class CudaPort(GpuPort):
         text = ctypes.c_char_p()
         self._library.cuGetErrorName(status, ctypes.byref(text))
         return (text.value or b"").decode() or super().status_text(status)
+
+
+def missing() -> list[str]:
+    """What keeps this port from running here, in sentences."""
+    return port.missing(_DRIVER)
 
 
 def devices() -> list[dict[str, str]]:

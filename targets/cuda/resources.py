@@ -38,7 +38,9 @@ def tool(name: str, package: str) -> str | None:
         for packed in sorted(Path(place).glob(f"*/bin/{name}")):
             if os.access(packed, os.X_OK):
                 return str(packed)
-            copy = Path(tempfile.mkdtemp(prefix="hwsdk-tool-")) / name  # a package may come without the mode bit
+            copy = (
+                Path(tempfile.mkdtemp(prefix="hwsdk-tool-")) / name
+            )  # a package may come without the mode bit
             shutil.copy(packed, copy)
             copy.chmod(0o755)
             return str(copy)
@@ -95,7 +97,11 @@ def _words(printed: str, text: str) -> dict[str, Resources]:
         frame, stores, loads = map(int, stack.groups())
         spilled = max(stores, loads)
         found[name[1]] = Resources(
-            int(used[1]), spilled, max(0, frame - spilled), int(shared[1]) if shared else 0, lanes.get(name[1], 0)
+            int(used[1]),
+            spilled,
+            max(0, frame - spilled),
+            int(shared[1]) if shared else 0,
+            lanes.get(name[1], 0),
         )
     return found
 

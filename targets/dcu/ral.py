@@ -2,12 +2,20 @@
 
 from dataclasses import replace
 
+from hwsdk.targets.gpu import port
 from hwsdk.targets.gpu.hip import DRIVER, HipDevice, devices
 
-__all__ = ["DcuPort", "devices"]
+__all__ = ["DcuPort", "devices", "missing"]
+
+_DRIVER = replace(DRIVER, name="DCU", install="install the one of the vendor's toolkit (DTK)")
 
 
 class DcuPort(HipDevice):
     """One DCU."""
 
-    driver = replace(DRIVER, name="DCU", package="cupy of the vendor's toolkit (DTK)")
+    driver = _DRIVER
+
+
+def missing() -> list[str]:
+    """What keeps this port from running here, in sentences."""
+    return port.missing(_DRIVER)

@@ -22,7 +22,9 @@ def read(code: Sequence[tuple[str, bytes]], cpu: str) -> dict[str, Resources]:
         for kernel in metadata(name, data).get("amdhsa.kernels", []):
             spilled = kernel.get(".vgpr_spill_count", 0) * 4
             found[kernel[".name"]] = Resources(
-                registers=kernel.get(".vgpr_count", 0),  # where accumulators have a file of their own: both together
+                registers=kernel.get(
+                    ".vgpr_count", 0
+                ),  # where accumulators have a file of their own: both together
                 spill_bytes=spilled,
                 private_bytes=max(0, kernel.get(".private_segment_fixed_size", 0) - spilled),
                 scratch_bytes=kernel.get(".group_segment_fixed_size", 0),

@@ -8,6 +8,7 @@ verbs of the C form are functions of `launch.ll`, which call the driver directly
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -32,14 +33,14 @@ _NATIVE = {"launch": "hwsdk_gpu_launch", "begin": "hwsdk_gpu_begin", "end": "hws
 class Driver:
     """A member of the family.
 
-    name: for people.  library: of the driver.  package: that brings cupy for it.  launch, set_device, fill_words:
+    name: for people.  library: of the driver.  install: how to get cupy for it.  launch, set_device, fill_words:
     functions of the library.  dlpack: its number among device types.  code: what its modules begin with.
     records: can it record a stream?
     """
 
     name: str
     library: tuple[str, ...]
-    package: str
+    install: str
     launch: str
     set_device: str
     fill_words: str
@@ -71,8 +72,7 @@ class GpuPort(Ral):
         try:
             import cupy
         except ImportError as e:
-            how = f"pip install {self.driver.package}"
-            raise self._fail("open", f"cupy cannot be imported ({e}); {how}") from None
+            raise self._fail("open", f"cupy cannot be imported ({e}); {self.driver.install}") from None
         self._cupy, self._runtime, self._cu = cupy, cupy.cuda.runtime, cupy.cuda.driver
         self._library = _first_library(self.driver.library)
         try:
@@ -388,6 +388,16 @@ class GpuPort(Ral):
     def status_text(self, status: int) -> str:
         """The driver's words for a status of its functions."""
         return f"status {status}"
+
+
+def missing(driver: Driver) -> list[str]:
+    """What keeps the port from running here."""
+    found = []
+    if _first_library(driver.library) is None:
+        found.append(f"the driver is not here ({driver.library[0]})")
+    if importlib.util.find_spec("cupy") is None:
+        found.append(f"cupy is not installed; {driver.install}")
+    return found
 
 
 def _first_library(names: Sequence[str]) -> Any:

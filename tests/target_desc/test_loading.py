@@ -67,7 +67,7 @@ def test_feature_names_are_compared_without_their_punctuation() -> None:
     here = a_host("avx512vnni", "amxtile")
     assert here.has("avx512_vnni", {})
     assert here.has("amx-tile", {})
-    assert here.missing(["lzcnt"], {"lzcnt": "abm"}) == ("lzcnt",)
+    assert here.lacks(["lzcnt"], {"lzcnt": "abm"}) == ("lzcnt",)
 
 
 @pytest.mark.parametrize(("words", "name"), [(V3_WORDS, "x86-64-v3"), (V4_WORDS, "x86-64-v4")])
