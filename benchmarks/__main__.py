@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-PROGRAMS = ("stream", "gemm", "models", "planner")
+PROGRAMS = ("stream", "gemm", "models", "planner", "static")
 
 
 def listing() -> str:

@@ -81,6 +81,14 @@ def test_models() -> None:
     assert all(r["relative_difference"] < 1e-4 for r in found["rows"])
 
 
+def test_static() -> None:
+    pytest.importorskip("msgpack")
+    pytest.importorskip("elftools")
+    (row,) = json.loads(run("benchmarks.static", "--quick", "--targets", "rocm-gfx90a", "--json", "-"))["rows"]
+    assert row["problems"] == []
+    assert all(k["registers"] > 0 and k["spill_bytes"] == 0 for k in row["kernels"].values())
+
+
 def test_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks import gemm
 
