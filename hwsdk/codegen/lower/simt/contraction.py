@@ -7,26 +7,29 @@ product of two matrices, or has no scratchpad, is computed element by element.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from hwsdk.codegen.blocks import Kernel
 from hwsdk.codegen.loop_ir import Alloc, Index, walk
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.extents import planner_extent
-from hwsdk.codegen.lower.lowered import Lowered, Machine, behind_selector, with_fallback
+from hwsdk.codegen.lower.lowered import Lowered, Machine, with_fallback
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import matrix_uses
 from hwsdk.codegen.lower.simt.map import lower_elements
+from hwsdk.codegen.lower.simt.pipelined import PipelinedContraction
 from hwsdk.codegen.lower.simt.plain import plain_tiles
 from hwsdk.codegen.lower.simt.tensor import BlockTile, TensorContraction
-from hwsdk.codegen.planner import Contraction, family, plan
+from hwsdk.codegen.planner import Abilities, Contraction, family, plan
 from hwsdk.codegen.planner.selector import select
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import PlanError
-from hwsdk.graph.dims import Dim, Ranges, le, maximum, product, substitute
+from hwsdk.graph.dims import Dim, Ranges, eq, le, maximum, product, simplify, substitute
 
 VERSIONS = 3
+ABLE = Abilities(max_buffers=4)
 
 
 class Contractions:
@@ -81,24 +84,39 @@ class Contractions:
         if not uses:
             return []
         schedules, costs = self._planned(source)
-        made: list[tuple[Lowered, Dim]] = []
+        fast: list[tuple[Lowered, Dim, Index]] = []
+        plain: list[Lowered] = []
         for number, (schedule, cost) in enumerate(zip(schedules, costs, strict=True)):
             use, tile = uses.get(schedule.intrinsic), _tile(schedule)
             if use is None or tile.waves > self.chip.waves(tile.waves):
                 continue
             name = kernel.name if len(schedules) == 1 else f"{kernel.name}_v{number}"
-            lowered = TensorContraction(kernel, self.chip, self.machine, self.ranges, use, tile).lower(
-                name, schedule
-            )
-            if self._fits(lowered):
-                made.append((lowered, cost))
-        if not made:
-            return []
-        choice: Index = select([cost for _, cost in made]) if len(made) > 1 else 0
+            given = (kernel, self.chip, self.machine, self.ranges, use, tile)
+            piped = PipelinedContraction(*given)
+            if piped.conditions is not None and self._fits(made := piped.lower(name, schedule)):
+                fast.append((made, cost, piped.guard))
+            if not plain and self._fits(made := TensorContraction(*given).lower(f"{name}_any", schedule)):
+                plain.append(made)
+        return self._chosen(source, fast, plain)
+
+    def _chosen(
+        self, source: ContractionLowering, fast: Sequence[tuple[Lowered, Dim, Index]], plain: Sequence[Lowered]
+    ) -> list[Lowered]:
+        """The versions behind the selector; the one for any sizes last, where a guard may refuse all others."""
         m, n, k = (maximum(1, e) for e in source.extents)
         outers = maximum(1, product(i.extent for i in source.outer))
+        choice: Index = select([cost for _, cost, _ in fast]) if len(fast) > 1 else 0
         choice = substitute(choice, {"m": m, "n": n, "k": k, "batch": outers})
-        return [behind_selector([x for x, _ in made], choice)]
+        guards = [simplify(g, self.ranges) for _, _, g in fast]
+        safe = [i for i, g in enumerate(guards) if g == 1]
+        main = fast[safe[-1]][0] if safe else plain[0] if plain else None
+        if main is None:
+            return []
+        for number, (made, _, _) in reversed(list(enumerate(fast))):
+            if made is not main:
+                picked: Index = eq(choice, number) if len(fast) > 1 else 1
+                main = with_fallback(made, picked * guards[number], main)
+        return [main]
 
     def _planned(
         self, source: ContractionLowering
@@ -111,8 +129,8 @@ class Contractions:
     def _plan(self, problem: Contraction) -> tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]:
         try:
             if not problem.dynamic:
-                return (plan(self.chip.target, problem),), (0,)
-            found = family(self.chip.target, problem, most=VERSIONS)
+                return (plan(self.chip.target, problem, ABLE),), (0,)
+            found = family(self.chip.target, problem, most=VERSIONS, abilities=ABLE)
         except PlanError:
             return (), ()
         return tuple(v.schedule for v in found.versions), tuple(v.cost for v in found.versions)
@@ -139,7 +157,7 @@ def _tile(schedule: ContractionSchedule) -> BlockTile:
     """The schedule as a block of whole intrinsics; what the planner clipped to the problem is rounded up again."""
     (bm, bn, bk), (wm, wn), (um, un, uk) = schedule.tiles, schedule.register_tile, schedule.unit_shape
     wm, wn = _up(wm, um), _up(wn, un)
-    return BlockTile(_up(bm, wm), _up(bn, wn), _up(bk, uk), wm, wn, schedule.buffers)
+    return BlockTile(_up(bm, wm), _up(bn, wn), _up(bk, uk), wm, wn, schedule.buffers, schedule.occupancy)
 
 
 def _up(x: int, granule: int) -> int:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwsdk.codegen.loop_ir import Index
 from hwsdk.codegen.planner.roles import Roles, contraction_roles
@@ -37,6 +38,16 @@ class Fragment:
     def items(self) -> int:
         """Elements of one lane."""
         return len(self.base)
+
+    def table(self, lanes: int) -> NDArray[np.int64]:
+        """Coordinate c of every (lane, item): [lanes, items, c]."""
+        number = np.arange(lanes)
+        moved = [
+            sum(((number >> shift) % (1 << bits)) * weight for shift, bits, weight in row)
+            for row in self.fields
+        ]
+        lane = np.stack([np.broadcast_to(x, lanes) for x in moved], axis=-1)
+        return np.asarray(np.array(self.base, np.int64)[None] + lane[:, None])
 
     def at(self, item: int, coord: str) -> Index:
         """The coordinate of an item, over the lane's number."""
@@ -73,7 +84,17 @@ def fragment(target: Target, intrinsic: str, operand: str) -> Fragment | None:
     table = np.full((lanes, items, len(coords)), -1, np.int64)
     for index in np.ndindex(places.lane.shape):
         table[places.lane[index], places.item[index]] = index
-    if (table < 0).any() or lanes & (lanes - 1):
+    if (table < 0).any():
+        return None
+    return fragment_of(operand, x.operands[operand].dtype, coords, table)
+
+
+def fragment_of(
+    operand: str, dtype: str, coords: tuple[str, ...], table: NDArray[np.int64]
+) -> Fragment | None:
+    """table[lane, item, c]: coordinate c of every place; None where that is no sum of bit fields of the lane's number."""
+    lanes, items, _ = table.shape
+    if lanes & (lanes - 1):
         return None
     weights = [
         [int(table[1 << bit, 0, c] - table[0, 0, c]) for bit in range(lanes.bit_length() - 1)]
@@ -82,11 +103,11 @@ def fragment(target: Target, intrinsic: str, operand: str) -> Fragment | None:
     number = np.arange(lanes)
     for c, row in enumerate(weights):
         moved = sum(((number >> bit) & 1) * w for bit, w in enumerate(row))
-        if (table[:, :, c] != table[0, :, c] + np.asarray(moved)[:, None]).any():
+        if (table[:, :, c] != table[0, :, c] + np.broadcast_to(moved, lanes)[:, None]).any():
             return None
     base = tuple(tuple(int(v) for v in table[0, item]) for item in range(items))
     fields = tuple(_fields(row) for row in weights)
-    return Fragment(operand, x.operands[operand].dtype, coords, base, fields)
+    return Fragment(operand, dtype, coords, base, fields)
 
 
 def _fields(weights: list[int]) -> tuple[tuple[int, int, int], ...]:

@@ -1,7 +1,7 @@
 """Blocks of an operand in the scratchpad: every lane brings its share of accesses.
 
-Design choice: what is outside the problem is stored as zeros.  An access that exists as a whole goes at once, beside
-the stream of instructions where the chip can do that and the address allows it; one at an edge goes in elements.
+Design choice: what is outside the problem is stored as zeros.  An access that exists as a whole goes at once; one at an
+edge goes in elements.
 """
 
 from __future__ import annotations
@@ -21,20 +21,18 @@ from hwsdk.codegen.loop_ir import (
     FromIndex,
     If,
     Index,
-    Intrin,
     Let,
     Load,
     Select,
     Stmt,
     Store,
     Value,
-    View,
 )
 from hwsdk.codegen.lower.lowered import compare
-from hwsdk.codegen.lower.simt.facts import AsyncCopy, SimtChip
+from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import Fragment
 from hwsdk.dtypes import DTYPES
-from hwsdk.graph.dims import Ranges, ceildiv, coefficient, floordiv, mod, product, simplify, substitute, sym
+from hwsdk.graph.dims import Ranges, ceildiv, coefficient, floordiv, mod, product, substitute, sym
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,7 @@ class Side:
     """One operand of a contraction as a workgroup stages it.
 
     name: a or b.  rows: the iter along the rows of a block (None: one row), which begins at `first` and has `count` of
-    them, each of `depth` elements along `k`.  rows_inner: are rows contiguous in the scratchpad, or k?  slots: blocks
-    held at once; with a copy, they are filled ahead of time.
+    them, each of `depth` elements along `k`.  rows_inner: are rows contiguous in the scratchpad, or k?
     """
 
     name: str
@@ -57,8 +54,6 @@ class Side:
     depth: int
     lanes: int
     rows_inner: bool
-    slots: int
-    copy: AsyncCopy | None
     ranges: Ranges
 
     def buffer(self) -> Buffer:
@@ -66,15 +61,15 @@ class Side:
         assert self.chip.scratch is not None
         pad = max(1, self.chip.access_bytes // DTYPES[self.part.dtype].size_bytes)
         lines, length = (self.depth, self.count) if self.rows_inner else (self.count, self.depth)
-        shape = (self.slots, lines, length + pad)
+        shape = (lines, length + pad)
         return Buffer(f"s{self.name}", self.part.dtype, shape, self.chip.scratch.name, align_bytes=16)
 
-    def at(self, row: Index, depth: Index, slot: Index) -> tuple[Index, Index, Index]:
-        """Where an element is in the staged blocks."""
-        return (slot, depth, row) if self.rows_inner else (slot, row, depth)
+    def at(self, row: Index, depth: Index) -> tuple[Index, Index]:
+        """Where an element is in the staged block."""
+        return (depth, row) if self.rows_inner else (row, depth)
 
     def stage(self) -> list[Stmt]:
-        """The block that begins at `k0`, into slot `slot`."""
+        """The block that begins at `k0`."""
         along_k = bool(self.k) and self._contiguous(self.k[-1].name)
         along_rows = self.rows is not None and self._contiguous(self.rows.name) and not along_k
         wide = self._wide() if along_k or along_rows else 1
@@ -102,10 +97,10 @@ class Side:
     def _access(self, wide: int, along_rows: bool) -> Body:
         """One access: whole where all of it exists, else element by element with zeros."""
         r, d, v = sym(f"r{self.name}"), sym(f"d{self.name}"), sym("v")
-        row, depth, slot = self.first + r, sym("k0") + d, sym("slot")
+        row, depth = self.first + r, sym("k0") + d
         here_row, here_k = (row + v, depth) if along_rows else (row, depth + v)
         last_row, last_k = (row + wide - 1, depth) if along_rows else (row, depth + wide - 1)
-        cell = self.at(r + v, d, slot) if along_rows else self.at(r, d + v, slot)
+        cell = self.at(r + v, d) if along_rows else self.at(r, d + v)
         extent_r: Index = self.rows.extent if self.rows is not None else 1
         extent_k = product(i.extent for i in self.k)
         known = both(compare("lt", here_row, extent_r), compare("lt", here_k, extent_k))
@@ -114,32 +109,8 @@ class Side:
         whole: Body = (
             For("v", wide, (Store(f"s{self.name}", cell, self._value(here_row, here_k, None)),), "vector"),
         )
-        if along_rows == self.rows_inner:
-            whole = self._sent(wide, row, depth, self.at(r, d, slot), whole)
         assert inside is not None
         return (If(inside, whole, (single,)),)
-
-    def _sent(self, wide: int, row: Index, depth: Index, cell: tuple[Index, ...], otherwise: Body) -> Body:
-        """The access as an asynchronous copy, where there is one of that size and the address is a multiple of it."""
-        copy, size = self.copy, DTYPES[self.load.dtype].size_bytes
-        if copy is None or self.load.dtype != self.part.dtype or wide * size != copy.size:
-            return otherwise
-        offset = self._offset(row, depth)
-        operands = (
-            (copy.operands[0], View(f"s{self.name}", cell)),
-            (copy.operands[1], View(self.load.buffer, (offset,))),
-        )
-        send = Intrin(copy.name, operands)
-        if self._aligned(wide):
-            return (send,)
-        return (If(compare("eq", mod(offset, wide), 0), (send,), otherwise),)
-
-    def _aligned(self, wide: int) -> bool:
-        """Is every access a multiple of its width, whatever the sizes?"""
-        index = self.load.index[0]
-        names = {self.k[-1].name} if self.k else set()
-        zero = index if isinstance(index, int) else substitute(index, dict.fromkeys(names, 0))
-        return simplify(mod(zero, wide), self.ranges) == 0
 
     def _offset(self, row: Index, depth: Index) -> Index:
         index = self.load.index[0]

@@ -5,16 +5,16 @@
                  [bk][bn] for plain arithmetic, which takes neighbours along rows; padded against bank conflicts
     group        a part of wm x wn, in fragments; the epilogue runs on the accumulators where they lie
 
-    copies       where the chip copies beside the stream of instructions, a ring of blocks is on its way while one is
-                 multiplied, and one barrier per block is enough
+    grid         blocks of the result in strips of rows, so that those which run at once share their operands
 
 Design choice: what is outside the problem is staged as zeros, so the inner loops have no guards; only the epilogue asks
-which elements exist.
+which elements exist.  This is the version for any sizes; `pipelined` has the one for sizes whose chunks are whole.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
 
 from hwsdk.codegen.blocks import Kernel
 from hwsdk.codegen.iters import decode_lets
@@ -43,17 +43,18 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.lowered import Lowered, Machine, compare, dims_of, finished
 from hwsdk.codegen.lower.simt.across import Across
-from hwsdk.codegen.lower.simt.facts import AsyncCopy, SimtChip
+from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import MatrixUse
 from hwsdk.codegen.lower.simt.staging import Side
 from hwsdk.codegen.rewrite import Rewriter
 from hwsdk.dtypes import DTYPES
-from hwsdk.graph.dims import Ranges, ceildiv, floordiv, mod, product, simplify, substitute, sym
+from hwsdk.graph.dims import Ranges, ceildiv, floordiv, maximum, minimum, mod, product, simplify, substitute, sym
 
 
 @dataclass(frozen=True)
 class BlockTile:
-    """Elements of a workgroup's block (bm, bn, bk) and of a group's part (wm, wn); blocks in the scratchpad at once."""
+    """Elements of a workgroup's block (bm, bn, bk) and of a group's part (wm, wn); blocks in the scratchpad at once;
+    workgroups that a core keeps in flight."""
 
     bm: int
     bn: int
@@ -61,6 +62,7 @@ class BlockTile:
     wm: int
     wn: int
     stages: int = 1
+    occupancy: int = 1
 
     @property
     def waves(self) -> int:
@@ -94,12 +96,10 @@ class TensorContraction:
         outer = self.source.outer
         grid = product(i.extent for i in outer) * down * across
         rest: Index = floordiv(sym("group"), down * across)
-        place = mod(sym("group"), down * across)
         head: list[Stmt] = [
             *(decode_lets(outer, rest) if outer else ()),
-            Let("row0", FromIndex("i64", mod(place, down) * tile.bm)),
-            Let("column0", FromIndex("i64", floordiv(place, down) * tile.bn)),
-            *(Alloc(side.buffer()) for side in self.sides),
+            *self._origin(down, across),
+            *(Alloc(x) for x in self._scratch()),
         ]
         inner = self.chip.lanes(tile.waves, self._lane(depth))
         loop = (For("group", grid, (*head, *inner), "parallel", self.chip.group.name),)
@@ -107,6 +107,31 @@ class TensorContraction:
         kernel = replace(kernel, dims=dims_of(kernel))
         work = product(i.extent for i in self.flat.block.iters)
         return Lowered(kernel, self.namer.args, grid, work, schedule=schedule, sources=self.kernel.sources)
+
+    def _origin(self, down: Index, across: Index) -> list[Stmt]:
+        """Where the workgroup's block begins: strips of rows, in a strip down the columns."""
+        tile = self.tile
+        square = sqrt(self.chip.target.workers() * tile.occupancy * tile.bn / tile.bm)
+        high = max(1, round(square))
+        place: Index = mod(sym("group"), down * across)
+        strip, within = sym("strip"), sym("within")
+        lets: dict[str, Index] = {
+            "strip": floordiv(place, high * across),
+            "within": place - strip * (high * across),
+            "rows_here": maximum(1, minimum(high, down - strip * high)),
+            "row_first": (strip * high + mod(within, sym("rows_here"))) * tile.bm,
+            "column_first": floordiv(within, sym("rows_here")) * tile.bn,
+            "row0": self._begin("a", sym("row_first")),
+            "column0": self._begin("b", sym("column_first")),
+        }
+        return [Let(name, FromIndex("i64", x)) for name, x in lets.items()]
+
+    def _begin(self, side: str, first: Index) -> Index:
+        """The first row that is staged for a block whose results begin at `first`."""
+        return first
+
+    def _scratch(self) -> list[Buffer]:
+        return [side.buffer() for side in self.sides]
 
     def _lane(self, depth: Index) -> Body:
         """What one lane does: clear, walk over k, finish."""
@@ -121,38 +146,17 @@ class TensorContraction:
             Let("column_part", FromIndex("i64", floordiv(wave, waves_down) * tile.wn)),
             Alloc(acc),
             For("i", mi * ni * use.acc.items, (clear,), "unroll"),
-            *self._walk(ceildiv(depth, tile.bk), mi, ni),
+            *self._walk(depth, mi, ni),
             *self._finish(mi, ni),
         )
 
-    @property
-    def ring(self) -> AsyncCopy | None:
-        """The copy that fills a ring of blocks; None where blocks are staged one by one."""
-        return self.chip.copy if self.tile.stages > 1 else None
-
-    def _walk(self, blocks: Index, mi: int, ni: int) -> Body:
+    def _walk(self, depth: Index, mi: int, ni: int) -> Body:
         """All blocks of k."""
-        barrier, copy = self._barrier(), self.ring
-        if copy is None:
-            step = (*self._staged(sym("k_block"), 0), barrier, *self._multiply(mi, ni, 0), barrier)
-            return (For("k_block", blocks, step),)
-        ahead = self.tile.stages - 1
-        commit, wait = Sync(copy.commit), Sync(copy.wait, pending=ahead - 1)
-        first = tuple(
-            s for n in range(ahead) for s in (If(compare("lt", n, blocks), self._staged(n, n)), commit)
-        )
-        coming = sym("k_block") + ahead
-        send = If(compare("lt", coming, blocks), self._staged(coming, mod(coming, self.tile.stages)))
-        work = self._multiply(mi, ni, mod(sym("k_block"), self.tile.stages))
-        return (*first, For("k_block", blocks, (wait, barrier, send, commit, *work)), Sync(copy.wait))
-
-    def _staged(self, block: Index, slot: Index) -> Body:
-        """Block `block` of k into a slot of the ring."""
-        lets = (
-            Let("k0", FromIndex("i64", block * self.tile.bk)),
-            Let("slot", FromIndex("i64", slot)),
-        )
-        return (*lets, *(s for side in self.sides for s in side.stage()))
+        barrier = self._barrier()
+        staged = (s for side in self.sides for s in side.stage())
+        first = Let("k0", FromIndex("i64", sym("k_block") * self.tile.bk))
+        step = (first, *staged, barrier, *self._multiply(mi, ni), barrier)
+        return (For("k_block", ceildiv(depth, self.tile.bk), step),)
 
     def _barrier(self) -> Sync:
         return Across(self.chip, self.tile.waves, None).barrier()
@@ -164,7 +168,7 @@ class TensorContraction:
         return Side(
             name, self.chip, parts.a if name == "a" else parts.b, self.use.a if name == "a" else self.use.b, rows,
             parts.k, sym("row0") if name == "a" else sym("column0"), tile.bm if name == "a" else tile.bn, tile.bk,
-            self.lanes, self.plain, tile.stages if self.ring else 1, self.ring, self.ranges,
+            self.lanes, self.plain, self.ranges,
         )  # fmt: skip
 
     @property
@@ -173,7 +177,7 @@ class TensorContraction:
         return self.use.intrinsic is None
 
     # ------------------------------------------------------------------------------------------------- computing
-    def _multiply(self, mi: int, ni: int, slot: Index) -> list[Stmt]:
+    def _multiply(self, mi: int, ni: int) -> list[Stmt]:
         """All steps of k in the staged blocks: fragments of A and B, then every pair of them."""
         use, place = self.use, self.chip.registers.name
         fa = Buffer("fa", use.a.dtype, (mi * use.a.items,), place)
@@ -185,7 +189,7 @@ class TensorContraction:
         ]
         body: Body = (Alloc(fa), Alloc(fb), *loads, *self._pairs(mi, ni))
         kind = "serial" if self.plain else "unroll"
-        return [Let("from", FromIndex("i64", slot)), For("kk", self.tile.bk // use.roles.k, body, kind)]
+        return [For("kk", self.tile.bk // use.roles.k, body, kind)]
 
     def _pairs(self, mi: int, ni: int) -> list[Stmt]:
         """Every fragment of A with every one of B."""
@@ -235,11 +239,7 @@ class TensorContraction:
             for first, length in part.runs(coord if self.plain else self.use.depth):
                 row = start + i * size + part.at(first, coord)
                 depth = step + part.at(first, self.use.depth)
-                at = (
-                    side.at(row + v, depth, sym("from"))
-                    if self.plain
-                    else side.at(row, depth + v, sym("from"))
-                )
+                at = side.at(row + v, depth) if self.plain else side.at(row, depth + v)
                 cell = Load(part.dtype, f"s{side.name}", at)
                 store = Store(f"f{side.name}", (i * part.items + first + v,), cell)
                 out.append(For("v", length, (store,), "vector"))
@@ -248,8 +248,11 @@ class TensorContraction:
     # --------------------------------------------------------------------------------------------------- epilogue
     def _finish(self, mi: int, ni: int) -> list[Stmt]:
         """The accumulators through the epilogue into the result, where it exists."""
+        return self._runs(mi, ni, guarded=True)
+
+    def _runs(self, mi: int, ni: int, guarded: bool) -> list[Stmt]:
+        """Neighbours of a row together."""
         use, out = self.use, []
-        rows, columns, _ = self.source.extents
         for i in range(mi):
             for j in range(ni):
                 for first, length in use.acc.runs(use.column):
@@ -258,14 +261,15 @@ class TensorContraction:
                     column = (
                         sym("column0") + sym("column_part") + j * use.roles.n + use.acc.at(first, use.column)
                     )
-                    out += self._cells(item, length, row, column, rows, columns)
+                    out += self._cells(item, length, row, column, guarded)
         return out
 
-    def _cells(
-        self, item: int, length: int, row: Index, column: Index, rows: Index, columns: Index
-    ) -> list[Stmt]:
-        lets = (Let("row", FromIndex("i64", row)), Let("column", FromIndex("i64", column)))
+    def _cells(self, item: int, length: int, row: Index, column: Index, guarded: bool) -> list[Stmt]:
+        lets = [Let("row", FromIndex("i64", row)), Let("column", FromIndex("i64", column))]
         whole: Body = (For("v", length, self._cell(item, sym("v")), "vector"),)
+        if not guarded:
+            return [*lets, *whole]
+        rows, columns, _ = self.source.extents
         if length > 1 and simplify(mod(columns, length), self.ranges) != 0:
             single = tuple(
                 If(compare("lt", sym("column") + v, columns), self._cell(item, v)) for v in range(length)
@@ -288,4 +292,8 @@ class TensorContraction:
             total = finished(moved(self.flat.finish), total)
         offset = self.flat.offset if isinstance(self.flat.offset, int) else substitute(self.flat.offset, here)
         lets = tuple(Let(x.name, moved(x.value)) for x in self.flat.lets)
-        return (*lets, Store("o0", (offset,), total))
+        return (*lets, Store("o0", (self._stored(offset),), total))
+
+    def _stored(self, offset: Index) -> Index:
+        """Where an element of the result goes."""
+        return offset

@@ -1,0 +1,350 @@
+"""One operand of a pipelined contraction: how its blocks come into the scratchpad, lie there, and go into fragments.
+
+    memory       chunks of one widest access; lanes side by side take neighbouring chunks of a line, so that whole
+                 segments move; one address per line of a lane, everything else is a displacement
+    scratchpad   lines as they lie in memory: along k, or along rows where those are contiguous.  A chunk's place in
+                 its line is xor-ed with bits of the line's number, so that neither a segment nor the same chunk of
+                 neighbouring lines meets a bank twice
+    registers    filled by copies of a lockstep group where the chip has one that fits, else by vector loads
+
+Design choice: nothing here asks whether an element exists.  What is loaded beside the problem is either not stored in
+the end (rows, columns) or zero (k), and the version that uses panels runs only where all chunks are whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from hwsdk.codegen.blocks import Iter
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Binary,
+    Body,
+    Buffer,
+    Cast,
+    Const,
+    For,
+    FromIndex,
+    If,
+    Index,
+    Intrin,
+    Let,
+    Load,
+    Stmt,
+    Store,
+    Value,
+    View,
+)
+from hwsdk.codegen.lower.lowered import compare
+from hwsdk.codegen.lower.simt.facts import AsyncCopy, SimtChip
+from hwsdk.codegen.lower.simt.fragments import Fragment
+from hwsdk.codegen.lower.simt.group_copy import GroupCopy, group_copies
+from hwsdk.dtypes import DTYPES
+from hwsdk.graph.dims import Ranges, coefficient, floordiv, minimum, mod, simplify, substitute, sym
+
+SEGMENT_GRANULES = 2  # granules of memory that lanes side by side read together
+
+
+@dataclass(frozen=True)
+class Panel:
+    """name: a or b.  rows: the iter along rows of a block (None: one row); the block's rows begin at `first`, `count` of
+    them, each of `depth` elements along k.  outer: iters around the product.  coord, deep: what the fragment calls rows
+    and k; tile_rows: rows of one fragment; share: rows of a block that one lockstep group takes.  slots: blocks held
+    at once."""
+
+    name: str
+    chip: SimtChip
+    load: Load
+    part: Fragment
+    coord: str
+    deep: str
+    tile_rows: int
+    share: int
+    rows: Iter | None
+    k: Iter
+    outer: tuple[Iter, ...]
+    first: Index
+    count: int
+    depth: int
+    lanes: int
+    slots: int
+    ranges: Ranges
+    lets: list[Let] = field(default_factory=list)  # addresses that no loop changes, in the order of their use
+
+    # --------------------------------------------------------------------------------------------------- what it is
+    @cached_property
+    def along_k(self) -> bool:
+        """Are lines of a block along k?"""
+        return coefficient(self.load.index[0], self.k.name) == 1
+
+    @cached_property
+    def wide(self) -> int:
+        """Elements of one chunk."""
+        return max(1, self.chip.access_bytes // DTYPES[self.part.dtype].size_bytes)
+
+    @property
+    def lines(self) -> int:
+        return self.count if self.along_k else self.depth
+
+    @property
+    def length(self) -> int:
+        """Elements of a line."""
+        return self.depth if self.along_k else self.count
+
+    @property
+    def copy(self) -> AsyncCopy | None:
+        """The copy beside the stream of instructions that moves one chunk."""
+        copy, size = self.chip.copy, DTYPES[self.part.dtype].size_bytes
+        same = copy is not None and self.load.dtype == self.part.dtype and copy.size == self.wide * size
+        return copy if same else None
+
+    def conditions(self) -> list[Index] | None:
+        """What must be zero at run time for every chunk to exist as a whole at a multiple of its size; None where that
+        can never be, or where neither rows nor k are contiguous."""
+        inner = self.k if self.along_k else self.rows
+        index = self.load.index[0]
+        if inner is None or coefficient(index, inner.name) != 1 or self.length % self.wide:
+            return None
+        rest = index if isinstance(index, int) else substitute(index, {inner.name: 0})
+        found = []
+        for x in (*self._strides(rest), inner.extent):
+            left = simplify(mod(x, self.wide), self.ranges)
+            if isinstance(left, int) and left:
+                return None
+            if left != 0:
+                found.append(left)
+        return found
+
+    def _strides(self, index: Index) -> Iterator[Index]:
+        """Steps of an affine index, and where it begins."""
+        if isinstance(index, int):
+            yield index
+            return
+        names = [self.k.name, *([self.rows.name] if self.rows else []), *(i.name for i in self.outer)]
+        for name in names:
+            step = coefficient(index, name)
+            yield step if step is not None else 1
+        yield substitute(index, dict.fromkeys(names, 0))
+
+    # ------------------------------------------------------------------------------------------------- the scratchpad
+    @cached_property
+    def period(self) -> int:
+        """Chunks in one row of the banks; 1: lines are padded instead."""
+        assert self.chip.scratch is not None
+        row = (self.chip.scratch.banks or 0) * (self.chip.scratch.bank_bytes or 0) // self.chip.access_bytes
+        chunks = self.length // self.wide
+        known = row and not chunks & (chunks - 1) and not row & (row - 1)
+        aligned = self.share % max(1, row) == 0 or not self.along_k
+        return row if known and aligned else 1
+
+    @property
+    def stride(self) -> int:
+        """From line to line, in elements."""
+        return self.length + (self.wide if self.period == 1 else 0)
+
+    @property
+    def block(self) -> int:
+        """Elements of one slot."""
+        return self.lines * self.stride
+
+    def buffer(self) -> Buffer:
+        assert self.chip.scratch is not None
+        return Buffer(
+            f"s{self.name}", self.part.dtype, (self.slots * self.block,), self.chip.scratch.name, align_bytes=128
+        )
+
+    def _turned(self, line: Index) -> Index:
+        """What the place of a chunk is xor-ed with, by its line."""
+        chunks = self.length // self.wide
+        if chunks >= self.period:
+            return mod(line, 2) * (self.period // 2) + mod(floordiv(line, 2), max(1, self.period // 2))
+        return mod(floordiv(line, self.period // chunks), chunks)
+
+    def _place(self, line: Index, moved: int, inner: Index, run: int) -> Index:
+        """Offset within a slot of a run of neighbours: `line + moved` is its line (`line` over the lane's number),
+        `inner` where it begins there, a multiple of `run`."""
+        start = (line + moved) * self.stride
+        if self.period == 1:
+            return start + inner
+        low = line + moved % self.period if moved % self.period else line
+        chunk = floordiv(inner, self.wide)
+        turn = self._turned(low)
+        name = self._bound("x", Binary("i64", "xor", FromIndex("i64", chunk), FromIndex("i64", turn)))
+        rest = mod(floordiv(inner, run), self.wide // run) * run if run < self.wide else 0
+        return start + name * self.wide + rest
+
+    def _bound(self, stem: str, value: Value) -> Index:
+        """A value that no loop changes, bound to a name; equal ones once."""
+        for let in self.lets:
+            if _same(let.value, value):
+                return sym(let.name)
+        name = f"{stem}_{self.name}{len(self.lets)}"
+        self.lets.append(Let(name, value))
+        return sym(name)
+
+    # --------------------------------------------------------------------------------------------- memory to scratchpad
+    @cached_property
+    def across(self) -> int:
+        """Lanes side by side in a line."""
+        chunks = self.length // self.wide
+        granule = SEGMENT_GRANULES * (self.chip.main.granule_bytes or self.chip.access_bytes)
+        across = max(1, min(chunks, granule // self.chip.access_bytes))
+        while across < chunks and self.lanes // across > self.lines:
+            across *= 2
+        return across
+
+    def _chunks(self) -> Iterator[tuple[int, int]]:
+        """(first line, first chunk) of every access of a lane."""
+        for line in range(0, self.lines, self.lanes // self.across):
+            for chunk in range(0, self.length // self.wide, self.across):
+                yield line, chunk
+
+    @property
+    def count_of_chunks(self) -> int:
+        return sum(1 for _ in self._chunks())
+
+    def _access(self, line: int, chunk: int, block: Index) -> tuple[Index, Index, Value | None]:
+        """(offset in memory, offset in a slot, whether this lane has such an access; None: always)."""
+        mine, column = floordiv(sym("t"), self.across), mod(sym("t"), self.across)
+        row, depth = (mine + line, column * self.wide) if self.along_k else (column * self.wide, mine + line)
+        row = self.first + row
+        if self.along_k and self.rows is not None:
+            row = minimum(row, self.rows.extent - 1)
+        address = self._bound("g", FromIndex("i64", floordiv(self._offset(row, depth), self.wide)))
+        step = coefficient(self.load.index[0], self.k.name)
+        assert step is not None
+        memory = address * self.wide + chunk * self.wide + block * self.depth * step
+        here = self._place(mine, line, (column + chunk) * self.wide, self.wide)
+        exists = compare("lt", mine, self.lines - line) if line + self.lanes // self.across > self.lines else None
+        return memory, here, exists
+
+    def _offset(self, row: Index, depth: Index) -> Index:
+        index = self.load.index[0]
+        here: dict[str, Index] = {self.k.name: depth}
+        if self.rows is not None:
+            here[self.rows.name] = row
+        return index if isinstance(index, int) else substitute(index, here)
+
+    def _within(self, line: int, chunk: int, block: Index) -> Value:
+        """Is the access inside k?"""
+        mine, column = floordiv(sym("t"), self.across), mod(sym("t"), self.across)
+        depth = (column + chunk) * self.wide if self.along_k else mine + line
+        return compare("lt", block * self.depth + depth, self.k.extent)
+
+    def send(self, block: Index, slot: Index, edge: bool) -> list[Stmt]:
+        """Block `block` of k on its way into a slot; edge: zeros behind the end of k."""
+        copy, out = self.copy, []
+        assert copy is not None
+        for line, chunk in self._chunks():
+            memory, here, exists = self._access(line, chunk, block)
+            place = slot * self.block + here
+            ends = {
+                copy.operands[0]: View(f"s{self.name}", (place,)),
+                copy.operands[1]: View(self.load.buffer, (memory,)),
+            }
+            body: Body = (Intrin(copy.name, tuple((n, ends[n]) for n in copy.operands)),)
+            if edge:
+                zero = Store(f"s{self.name}", (place + sym("v"),), Const(self.part.dtype, 0))
+                body = (If(self._within(line, chunk, block), body, (For("v", self.wide, (zero,), "vector"),)),)
+            out += body if exists is None else [If(exists, body)]
+        return out
+
+    # ------------------------------------------------------------------------------------------- through registers
+    def waiting(self) -> Alloc:
+        """Registers in which a block waits."""
+        shape = (self.count_of_chunks * self.wide,)
+        return Alloc(Buffer(f"r{self.name}", self.part.dtype, shape, self.chip.registers.name))
+
+    def fetch(self, block: Index, edge: bool) -> list[Stmt]:
+        """Block `block` of k into registers; edge: zeros behind the end of k."""
+        out: list[Stmt] = []
+        v = sym("v")
+        for number, (line, chunk) in enumerate(self._chunks()):
+            memory, _, exists = self._access(line, chunk, block)
+            value: Value = Load(self.load.dtype, self.load.buffer, (memory + v,))
+            if self.load.dtype != self.part.dtype:
+                value = Cast(self.part.dtype, value)
+            at = (number * self.wide + v,)
+            body: Body = (For("v", self.wide, (Store(f"r{self.name}", at, value),), "vector"),)
+            known = self._within(line, chunk, block) if edge else None
+            if known is not None and exists is not None:
+                known = Binary("bool", "and", known, exists)
+            known = known if known is not None else exists
+            if known is not None:
+                zero = Store(f"r{self.name}", at, Const(self.part.dtype, 0))
+                body = (If(known, body, (For("v", self.wide, (zero,), "vector"),)),)
+            out += body
+        return out
+
+    def put(self, slot: Index) -> list[Stmt]:
+        """What waits in registers, into a slot."""
+        out: list[Stmt] = []
+        v = sym("v")
+        for number, (line, chunk) in enumerate(self._chunks()):
+            _, here, exists = self._access(line, chunk, 0)
+            value = Load(self.part.dtype, f"r{self.name}", (number * self.wide + v,))
+            store = Store(f"s{self.name}", (slot * self.block + here + v,), value)
+            body: Body = (For("v", self.wide, (store,), "vector"),)
+            out += body if exists is None else [If(exists, body)]
+        return out
+
+    # --------------------------------------------------------------------------------------- scratchpad to registers
+    def fragments(self, buffer: str, start: Index, tiles: int, step: int, slot: Index) -> list[Stmt]:
+        """Items of `tiles` fragments that follow each other from row `start` of the block on, at `step` of k."""
+        out: list[Stmt] = []
+        total, at = tiles * self.part.items, 0
+        while at < total:
+            tile, item = divmod(at, self.part.items)
+            moved = tile * self.tile_rows
+            found = self._copy_for(item, total - at)
+            if found is not None:
+                copy, lines = found
+                where = self._at(lines, 0, start, moved, step, self.wide, slot)
+                out.append(copy.use(View(buffer, (at,)), View(f"s{self.name}", (where,))))
+                at += copy.items
+                continue
+            run = self._run(item)
+            where = self._at(self.part, item, start, moved, step, run, slot)
+            cell = Load(self.part.dtype, f"s{self.name}", (where + sym("v"),))
+            out.append(For("v", run, (Store(buffer, (at + sym("v"),), cell),), "vector"))
+            at += run
+        return out
+
+    def _copy_for(self, item: int, left: int) -> tuple[GroupCopy, Fragment] | None:
+        """The copy that fills most items from `item` of a fragment on, and the lines that lanes address for it."""
+        inner = self.deep if self.along_k else self.coord
+        for copy in group_copies(self.chip):
+            if copy.items > left or copy.length != self.wide or self.chip.access_bytes % copy.align:
+                continue
+            lines = copy.lines(self.part, self.coord, self.tile_rows, item, inner)
+            if lines is not None:
+                return copy, lines
+        return None
+
+    def _at(
+        self, part: Fragment, item: int, start: Index, moved: int, step: int, run: int, slot: Index
+    ) -> Index:
+        """Offset of the run that begins at an item of a fragment."""
+        row, depth = part.at(item, self.coord), part.at(item, self.deep)
+        if self.along_k:
+            place = self._place(row, moved, depth + step, run) + start * self.stride
+        else:
+            place = self._place(depth, step, start + moved + row, run)
+        return slot * self.block + place
+
+    def _run(self, item: int) -> int:
+        """Neighbours along a line that begin at an item."""
+        runs = self.part.runs(self.deep if self.along_k else self.coord)
+        return max(1, min(runs[0][1], self.wide))
+
+
+def _same(x: Value, y: Value) -> bool:
+    """Are two index values written alike?"""
+    match x, y:
+        case FromIndex(), FromIndex():
+            return x.index == y.index
+        case Binary(), Binary():
+            return x.op == y.op and _same(x.x, y.x) and _same(x.y, y.y)
+    return False

@@ -1,0 +1,182 @@
+"""Contractions on matrix intrinsics whose blocks arrive ahead of time.
+
+    ring         where the chip copies beside the stream of instructions, `stages` slots: while one is multiplied the
+                 others are filled; one barrier per block
+    registers    where copies pass registers, the next block waits in them while this one is multiplied
+    rounds       the loop over blocks is unrolled over the slots, so that slots are displacements; blocks that do not
+                 fill a round, and the one that ends behind k, follow in a loop of their own
+
+Design choice: the version runs only where every chunk is whole (`guard`).  Rows beside the problem repeat the last one,
+the last block of columns begins early enough to be whole, and only the epilogue asks what to store; so the inner loop
+consists of products and the moves that feed them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from hwsdk.codegen.inline import both
+from hwsdk.codegen.loop_ir import Alloc, Body, Buffer, For, FromIndex, If, Index, Let, Stmt, Sync, Value
+from hwsdk.codegen.lower.lowered import compare
+from hwsdk.codegen.lower.simt.panel import Panel
+from hwsdk.codegen.lower.simt.tensor import TensorContraction
+from hwsdk.graph.dims import ceildiv, eq, floordiv, ge, maximum, minimum, mod, sym
+
+
+class PipelinedContraction(TensorContraction):
+    """One contraction for one matrix intrinsic, one tile and whole chunks."""
+
+    @cached_property
+    def panels(self) -> tuple[Panel, Panel]:
+        return self._panel("a"), self._panel("b")
+
+    def _panel(self, name: str) -> Panel:
+        tile, parts, use = self.tile, self.parts, self.use
+        rows = (parts.m[-1] if parts.m else None) if name == "a" else parts.n[-1]
+        m, n = use.roles.m, use.roles.n
+        load, part, coord, size, share, first, count = (
+            (parts.a, use.a, use.row, m, tile.wm, "row0", tile.bm)
+            if name == "a"
+            else (parts.b, use.b, use.column, n, tile.wn, "column0", tile.bn)
+        )
+        return Panel(
+            name, self.chip, load, part, coord, use.depth, size, share, rows, parts.k[0], self.source.outer,
+            sym(first), count, tile.bk, self.lanes, tile.stages, self.ranges,
+        )  # fmt: skip
+
+    @cached_property
+    def conditions(self) -> list[Index] | None:
+        """What must be zero for this version to run; None where it never may."""
+        if self.plain or len(self.parts.k) != 1:
+            return None
+        found = [p.conditions() for p in self.panels]
+        return None if any(c is None for c in found) else [x for c in found if c is not None for x in c]
+
+    @property
+    def guard(self) -> Index:
+        """Non-zero where this version may run."""
+        asked = self.conditions
+        assert asked is not None
+        out: Index = 1
+        if asked:
+            out = eq(sum(asked[1:], asked[0]), 0)
+        for panel in self.panels:
+            if not panel.along_k and panel.rows is not None:
+                out = out * ge(panel.rows.extent, panel.count)
+        return out
+
+    # ------------------------------------------------------------------------------------------------------- blocks
+    def _begin(self, side: str, first: Index) -> Index:
+        """Lines along rows are read as they are: the last block begins where it is whole."""
+        panel = self.panels[0 if side == "a" else 1]
+        if panel.along_k or panel.rows is None:
+            return first
+        return minimum(first, panel.rows.extent - panel.count)
+
+    def _scratch(self) -> list[Buffer]:
+        return [p.buffer() for p in self.panels]
+
+    def _walk(self, depth: Index, mi: int, ni: int) -> Body:
+        """All blocks of k; what no loop changes stands in front."""
+        ring = all(p.copy is not None for p in self.panels) and self.tile.stages > 1
+        body = self._ring(depth, mi, ni) if ring else self._relay(depth, mi, ni)
+        return (*(let for p in self.panels for let in p.lets), *body)
+
+    def _ring(self, depth: Index, mi: int, ni: int) -> Body:
+        """Copies run ahead by all slots but one."""
+        copy, stages = self.chip.copy, self.tile.stages
+        assert copy is not None
+        ahead = stages - 1
+        commit, wait = Sync(copy.commit), Sync(copy.wait, pending=ahead - 1)
+        blocks, full = ceildiv(depth, self.tile.bk), floordiv(depth, self.tile.bk)
+        rounds = floordiv(maximum(0, full - ahead), stages)
+        barrier = self._barrier()
+
+        def filled(block: Index, slot: Index) -> Stmt:
+            """Any block: whole, at the end of k, or none."""
+            edge = If(compare("lt", block, blocks), tuple(self._sent(block, slot, edge=True)))
+            return If(compare("lt", block, full), tuple(self._sent(block, slot, edge=False)), (edge,))
+
+        start = For("n", ahead, (filled(sym("n"), sym("n")), commit))
+        steady: list[Stmt] = []
+        for slot in range(stages):
+            coming = sym("round") * stages + slot + ahead
+            steady += [wait, barrier, *self._sent(coming, (slot + ahead) % stages, edge=False), commit]
+            steady += self._multiplied(mi, ni, slot)
+        block, done = sym("rest") + ahead + sym("done"), Let("done", FromIndex("i64", rounds * stages))
+        last = (
+            wait,
+            barrier,
+            filled(block, mod(sym("rest") + ahead, stages)),
+            commit,
+            *self._multiplied(mi, ni, mod(sym("rest"), stages)),
+        )
+        return (
+            start,
+            For("round", rounds, tuple(steady)),
+            done,
+            For("rest", blocks - sym("done"), last),
+            Sync(copy.wait),
+        )
+
+    def _sent(self, block: Index, slot: Index, edge: bool) -> list[Stmt]:
+        return [s for p in self.panels for s in p.send(block, slot, edge)]
+
+    def _relay(self, depth: Index, mi: int, ni: int) -> Body:
+        """The next block waits in registers."""
+        blocks, full = ceildiv(depth, self.tile.bk), floordiv(depth, self.tile.bk)
+        barrier = self._barrier()
+
+        def fetched(block: Index) -> Stmt:
+            edge = If(compare("lt", block, blocks), self._fetched(block, edge=True))
+            return If(compare("lt", block, full), self._fetched(block, edge=False), (edge,))
+
+        put = tuple(s for p in self.panels for s in p.put(0))
+        waiting = tuple(p.waiting() for p in self.panels)
+        step = (
+            *put,
+            barrier,
+            fetched(sym("k_block") + 1),
+            *self._multiplied(mi, ni, 0),
+            barrier,
+        )
+        return (*waiting, fetched(0), For("k_block", blocks, step))
+
+    def _fetched(self, block: Index, edge: bool) -> Body:
+        return tuple(s for p in self.panels for s in p.fetch(block, edge))
+
+    # ---------------------------------------------------------------------------------------------------- computing
+    def _multiplied(self, mi: int, ni: int, slot: Index) -> list[Stmt]:
+        """One block: fragments of A and B for each step of k, then every pair of them."""
+        use, place = self.use, self.chip.registers.name
+        out: list[Stmt] = []
+        a, b = self.panels
+        for step in range(0, self.tile.bk, use.roles.k):
+            out += [
+                Alloc(Buffer("fa", use.a.dtype, (mi * use.a.items,), place)),
+                Alloc(Buffer("fb", use.b.dtype, (ni * use.b.items,), place)),
+                *a.fragments("fa", sym("row_part"), mi, step, slot),
+                *b.fragments("fb", sym("column_part"), ni, step, slot),
+                *self._pairs(mi, ni),
+            ]
+        return out
+
+    # ----------------------------------------------------------------------------------------------------- epilogue
+    def _finish(self, mi: int, ni: int) -> list[Stmt]:
+        """Blocks that are whole ask nothing."""
+        rows, columns, _ = self.source.extents
+        whole: Value | None = None
+        for name, end, count in (("row", rows, self.tile.bm), ("column", columns, self.tile.bn)):
+            whole = both(whole, compare("le", sym(f"{name}0") + count, end))
+            whole = both(whole, compare("eq", sym(f"{name}0"), sym(f"{name}_first")))
+        assert whole is not None
+        return [If(whole, tuple(self._runs(mi, ni, guarded=False)), tuple(self._runs(mi, ni, guarded=True)))]
+
+    def _cells(self, item: int, length: int, row: Index, column: Index, guarded: bool) -> list[Stmt]:
+        found = super()._cells(item, length, row, column, guarded)
+        if not guarded:
+            return found
+        own = both(compare("ge", sym("row"), sym("row_first")), compare("ge", sym("column"), sym("column_first")))
+        assert own is not None
+        *lets, store = found
+        return [*lets, If(own, (store,))]
