@@ -67,6 +67,8 @@ class ContractionSchedule:
     groups: int = 1  # instances of the level inside the worker (e.g. lockstep groups) that share one tile
     occupancy: int = 1  # worker tiles that one worker keeps in flight
     used_bytes: int = 0  # of `near`, when it is a scratchpad
+    lanes: int = 0  # that execute one worker tile together; 0: one stream does
+    registers: int = 0  # predicted for one of those lanes
     nested: tuple[ContractionSchedule, ...] = ()  # the same for the scratchpads further in
     cycles: float = field(default=0.0, compare=False)
     bound_by: str = field(default="", compare=False)
@@ -92,8 +94,8 @@ class ContractionSchedule:
         )
         text += f" chains {self.k_chains}" if self.k_chains > 1 else ""
         text += (
-            f" groups {self.groups} occupancy {self.occupancy}"
-            if self.groups > 1 or self.occupancy > 1
+            f" groups {self.groups} occupancy {self.occupancy} lanes {self.lanes} x {self.registers} registers"
+            if self.lanes
             else ""
         )
         return f"{text}: {self.cycles:.0f} cycles, bound by {self.bound_by}"
@@ -276,7 +278,7 @@ def _convert_record(hint: Any, value: Any) -> Any:
 
 def _validate(schedule: Schedule) -> None:
     """Values that no target could run."""
-    skip = {"nested", "why", "shape", "used_bytes", "panel", "chunk", "rows_per_tile"}
+    skip = {"nested", "why", "shape", "used_bytes", "panel", "chunk", "rows_per_tile", "lanes", "registers"}
     for f in dataclasses.fields(schedule):
         value = getattr(schedule, f.name)
         numbers = value if isinstance(value, tuple) and f.name not in skip else (value,)

@@ -6,6 +6,7 @@ nearest place, whether copies overlap, whether an execution level lies inside th
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from hwsdk.codegen.planner.candidates import candidates, coarse_candidates
 from hwsdk.codegen.planner.cost import Cost, copies_b, cost
 from hwsdk.codegen.planner.explain import reasons
 from hwsdk.codegen.planner.fits import Fit, fits
-from hwsdk.codegen.planner.levels import Machine, machines
+from hwsdk.codegen.planner.levels import Machine, machines, register_width
 from hwsdk.codegen.planner.nest import Nest
 from hwsdk.codegen.planner.nested import best_outer, block_problem, further_in, outermost, with_inner_cycles
 from hwsdk.codegen.planner.problem import Abilities, Contraction
@@ -54,7 +55,8 @@ def _plans(
     if fit is None:
         return []
     costs = cost(fit.nest)
-    ties = costs.cycles * (1 + 1e-7 * fit.nest.tiles.level[0])
+    tiles = fit.nest.tiles
+    ties = costs.cycles * (1 + 1e-7 * tiles.level[0] - 1e-9 * tiles.buffers)  # of equal ones the one that runs ahead
     return [schedule_of(fit, costs, int(i)) for i in np.argsort(ties, kind="stable")[:count]]
 
 
@@ -167,15 +169,29 @@ def bare_schedule(fit: Fit, costs: Cost, i: int) -> ContractionSchedule:
         groups=int(nest.groups[i]) if machine.inner is not None else 1,
         occupancy=int(tiles.occupancy[i]),
         used_bytes=int(fit.used[i]),
+        lanes=int(nest.groups[i]) * machine.inner.lanes if machine.inner is not None else 0,
+        registers=_registers(fit, i),
         cycles=float(costs.cycles[i]),
         bound_by=costs.bound_by(i),
     )
+
+
+def _registers(fit: Fit, i: int) -> int:
+    """Predicted registers of a lane, what the code generator takes for itself included; 0 where no lanes share a tile."""
+    machine = fit.nest.machine
+    if machine.inner is None or machine.store is None:
+        return 0
+    home = machine.target.memory(machine.store.name)
+    each = float(fit.registers[i]) / machine.inner.lanes + machine.store.reserved
+    return math.ceil(each / register_width(machine.target, home))
 
 
 def _adapted(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Nest:
     """The schedule's tiles on this problem: what covered a dim still covers it, blocks are balanced, all is
     clipped."""
     engine = machine.engine
+    if machine.inner is not None:
+        return _grouped(machine, problem, schedule)
     worker, level = [], []
     for d, (extent, granule) in enumerate(zip(problem.extents, (engine.m, engine.n, engine.k), strict=True)):
         whole = schedule.worker_tile[d] >= schedule.shape[d]
@@ -187,6 +203,17 @@ def _adapted(machine: Machine, problem: Contraction, schedule: ContractionSchedu
     tiles = Tiles.of(
         *columns, order=schedule.order, register_order=schedule.register_order, buffers=schedule.buffers
     )
+    return Nest(machine, problem, tiles)
+
+
+def _grouped(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Nest:
+    """Instances of an inner level have their parts of a tile for good; only k may be shorter."""
+    m, n, k = schedule.tiles
+    depth = problem.extents[2]
+    if schedule.worker_tile[2] < schedule.shape[2]:
+        depth = min(depth, schedule.worker_tile[2])
+    columns = (constant((m, n, depth), 1), constant((m, n, k), 1), constant(schedule.register_tile, 1))
+    tiles = Tiles.of(*columns, order=schedule.order, register_order="mn", buffers=schedule.buffers)
     return Nest(machine, problem, tiles)
 
 

@@ -53,6 +53,9 @@ def reasons(machine: Machine, problem: Contraction, schedule: ContractionSchedul
             reason(target, "groups", schedule.groups, f"execution.{level}.max", f"memory.{store}.count")
         )
         lines.append(reason(target, "occupancy", schedule.occupancy, *pools))
+        files = (f"memory.{store}.count", f"memory.{store}.reserved_bytes")
+        lines.append(reason(target, "lanes", schedule.lanes, f"execution.{target.levels[-1].name}.count"))
+        lines.append(reason(target, "registers", f"{schedule.registers} a lane (predicted)", *files))
     lines.append(reason(target, "bound_by", schedule.bound_by, _bound_field(machine, schedule.bound_by)))
     lines += [Reason("unknown", "treated as free", (gap,)) for gap in machine.unknown]
     return tuple(lines)

@@ -17,6 +17,7 @@ import numpy as np
 from hwsdk.codegen.planner.candidates import fitting_registers
 from hwsdk.codegen.planner.contraction import DEFAULT, bare_schedule, plan, schedule_of
 from hwsdk.codegen.planner.cost import cost
+from hwsdk.codegen.planner.explain import reasons
 from hwsdk.codegen.planner.fits import Fit, fits
 from hwsdk.codegen.planner.levels import Machine, machines
 from hwsdk.codegen.planner.nest import Nest
@@ -227,6 +228,12 @@ def _shown(machine: Machine, version: Version, sized: Contraction, abilities: Ab
     shown = schedule_of(fit, cost(fit.nest), 0)
     register = version.schedule.register_tile
     panel = register[1] if shown.panel else 0
+    if machine.inner is not None:  # the tile and what it needs are what they are, whatever the size
+        mine = version.schedule
+        shown = replace(
+            shown, tiles=mine.tiles, groups=mine.groups, lanes=mine.lanes, registers=mine.registers,
+            used_bytes=mine.used_bytes, occupancy=mine.occupancy, why=reasons(machine, sized, mine),
+        )  # fmt: skip
     return replace(version, schedule=replace(shown, register_tile=register, panel=panel))
 
 

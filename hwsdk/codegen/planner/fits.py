@@ -18,7 +18,7 @@ from hwsdk.codegen.planner.nest import Nest
 from hwsdk.codegen.planner.problem import Abilities, Contraction
 from hwsdk.codegen.planner.tiles import K, M, Mask, N, Tiles, Vector, ceil_div, constant
 
-POINTER_BYTES = 12.0  # registers per copied granule of a lane: an address and its offset
+POINTER_BYTES = 6.0  # registers per copied granule of a lane: several share an address
 COPY_GRANULE = 16.0
 
 
@@ -72,7 +72,7 @@ def fits(nest: Nest, abilities: Abilities) -> Fit:
         used = scratchpad_bytes(nest)
         mask &= used <= machine.near.bytes
     if inner is not None:
-        registers = registers + copy_registers(nest)
+        registers = registers + copy_registers(nest) + operand_bytes(nest)  # slices are fetched one step ahead
         mask &= (nest.groups <= inner.most) & (registers <= inner.register_bytes)
         occupancy = occupancy_of(nest, registers, used)
         mask &= occupancy >= 1
@@ -95,12 +95,18 @@ def register_bytes(nest: Nest) -> Vector:
     """A register tile of C with the slices of A and B that it needs in registers."""
     engine, problem = nest.machine.engine, nest.problem
     rows, columns = _padded(nest)
-    total = rows * columns * problem.acc_bytes
-    total = total + engine.register_b * columns * engine.k * problem.b_bytes
-    total = total + engine.register_a * rows * engine.k * problem.a_bytes
+    total = rows * columns * problem.acc_bytes + operand_bytes(nest)
     if engine.broadcast_a and not engine.register_a:  # the broadcast element fills one vector
         total = total + engine.n * max(problem.acc_bytes, engine.k * problem.a_bytes)
     return total
+
+
+def operand_bytes(nest: Nest) -> Vector:
+    """The slices of A and B that a register tile needs at once."""
+    engine, problem = nest.machine.engine, nest.problem
+    rows, columns = _padded(nest)
+    b = engine.register_b * columns * engine.k * problem.b_bytes
+    return np.asarray(b + engine.register_a * rows * engine.k * problem.a_bytes)
 
 
 def accumulator_sets(nest: Nest, registers: Vector) -> Vector:

@@ -147,8 +147,13 @@ def _worker(facts: _Facts, mr: int, nr: int) -> Triple:
 
 
 def _staged(machine: Machine, schedule: ContractionSchedule) -> RunTiles:
-    """The staged tile bounds every block; blocks are balanced below it."""
+    """The staged tile bounds every block; blocks are balanced below it.  Instances of an inner level have their parts
+    of a tile for good: it is what it is."""
     engine = machine.engine
+    if machine.inner is not None:
+        m, n, k = (-(-t // g) * g for t, g in zip(schedule.tiles, (engine.m, engine.n, engine.k), strict=True))
+        depth = K if schedule.worker_tile[2] >= schedule.shape[2] else schedule.worker_tile[2]
+        return RunTiles((m, n, depth), (m, n, k), schedule.register_tile[0])
     granules = (engine.m, engine.n, engine.k)
     worker: list[Dim] = []
     for extent, tile, whole in zip((M, N, K), schedule.worker_tile, schedule.shape, strict=True):

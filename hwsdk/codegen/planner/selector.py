@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from hwsdk.codegen.planner.blocks import block_time
+from hwsdk.codegen.planner.cost import CLAIM, SLACK, cost
 from hwsdk.codegen.planner.levels import Machine
+from hwsdk.codegen.planner.nest import Nest
 from hwsdk.codegen.planner.problem import Contraction
-from hwsdk.codegen.planner.runtime import K, M, N, RunTiles
+from hwsdk.codegen.planner.runtime import BATCH, K, M, N, RunTiles
+from hwsdk.codegen.planner.tiles import Tiles, constant
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.graph.dims import Dim, ceildiv, floordiv, gt, maximum, minimum, mod
 
@@ -31,6 +36,8 @@ def version_cost(
     machine: Machine, problem: Contraction, schedule: ContractionSchedule, tiles: RunTiles, scale: int
 ) -> Dim:
     """Cycles x `scale` of one version; `scale_of` gives a scale that all versions of a problem share."""
+    if machine.inner is not None:
+        return _grouped_cost(machine, problem, schedule, tiles, scale * FINEST)
     if machine.staged:
         return _staged_cost(machine, problem, schedule, tiles, scale)
     return _cached_cost(machine, schedule, tiles, scale)
@@ -107,6 +114,57 @@ def _staged_cost(
         each = busy + moved + back + steps * latency
     waves = ceildiv(ceildiv(M, tiles.worker[0]) * ceildiv(N, tiles.worker[1]), machine.workers)
     return waves * each
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """Cycles of one worker tile: alone, per block of k and beside them; of its busiest resource, per block."""
+
+    step: float
+    ends: float
+    busy: float
+
+
+STEPS = (8, 24)  # blocks of k at which a worker tile is priced
+
+
+def _turn(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> _Turn:
+    """One worker tile by the full cost function: it is linear in the blocks of k."""
+    m, n, k = schedule.tiles
+    ones, busy = [], 0.0
+    for steps in STEPS:
+        sized = replace(problem, m=m, n=n, k=steps * k, batch=1)
+        whole, tile = constant(sized.extents, 1), constant((m, n, k), 1)
+        register = constant(schedule.register_tile, 1)
+        nest = Nest(machine, sized, Tiles.of(whole, tile, register, "mnk", buffers=schedule.buffers))
+        found = cost(nest)
+        ones.append(float(found.tile[0]))
+        own = [found.parts[p.name][0] for p in machine.levels if p.name in found.parts and not machine.shared(p)]
+        issue = block_time(nest, nest.whole).issue * nest.share / machine.engine.count
+        busy = max(float(issue[0]), *map(float, own)) / steps
+    step = (ones[1] - ones[0]) / (STEPS[1] - STEPS[0])
+    return _Turn(step, ones[0] - STEPS[0] * step, busy)
+
+
+def _grouped_cost(
+    machine: Machine, problem: Contraction, schedule: ContractionSchedule, tiles: RunTiles, scale: int
+) -> Dim:
+    """Turns of the workers, each with some tiles in flight, or the bytes that all of them draw from one place."""
+    m, n, k = schedule.tiles
+    turn = _turn(machine, problem, schedule)
+    steps = ceildiv(tiles.worker[2], k)
+    batch = problem.batch if isinstance(problem.batch, int) else BATCH
+    count = ceildiv(M, m) * ceildiv(N, n) * ceildiv(K, tiles.worker[2]) * batch
+    turns = ceildiv(count, machine.workers)
+    flight = minimum(turns, schedule.occupancy)
+    one = steps * _whole(turn.step, scale) + _whole(turn.ends, scale)
+    busy = steps * _whole(turn.busy, scale)
+    over = one - busy
+    own = maximum(turns * busy + floordiv(turns * over, flight), ceildiv(turns, flight) * one)
+    own = own + turns * _whole(machine.fork * CLAIM, scale) + floordiv(one, round(1 / SLACK))
+    moved = count * (tiles.worker[2] * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.out_bytes)
+    drawn = [moved * _whole(1 / p.read, scale * FINEST) for p in machine.levels[1:-1] if machine.shared(p)]
+    return maximum(own, *(floordiv(x, FINEST) for x in drawn)) if drawn else own
 
 
 def _repeats(order: str, dims: str, trips: dict[str, Dim]) -> Dim:

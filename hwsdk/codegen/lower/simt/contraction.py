@@ -8,6 +8,7 @@ product of two matrices, or has no scratchpad, is computed element by element.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product as product_of
 from math import prod
 
 from hwsdk.codegen.blocks import Kernel
@@ -21,15 +22,30 @@ from hwsdk.codegen.lower.simt.map import lower_elements
 from hwsdk.codegen.lower.simt.pipelined import PipelinedContraction
 from hwsdk.codegen.lower.simt.plain import plain_tiles
 from hwsdk.codegen.lower.simt.tensor import BlockTile, TensorContraction
-from hwsdk.codegen.planner import Abilities, Contraction, family, plan
+from hwsdk.codegen.planner import Abilities, Contraction, Range, family, plan
+from hwsdk.codegen.planner.problem import Extent
 from hwsdk.codegen.planner.selector import select
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import PlanError
 from hwsdk.graph.dims import Dim, Ranges, eq, le, maximum, product, simplify, substitute
 
-VERSIONS = 3
+VERSIONS = 4
 ABLE = Abilities(max_buffers=4)
+SAMPLES = ((1, 16, 128, 1024, 4096), (64, 1024, 4096), (128, 1024, 4096))  # of m, n, k that only run time knows
+
+
+def sample_points(problem: Contraction) -> tuple[tuple[int, int, int], ...]:
+    """Sizes to make versions for, from few rows to many."""
+
+    def values(extent: Extent, usual: tuple[int, ...]) -> tuple[int, ...]:
+        if not isinstance(extent, Range):
+            return (max(1, extent),)
+        high = extent.high if extent.high is not None else usual[-1]
+        return tuple(x for x in usual if extent.low <= x <= high) or (extent.typical(),)
+
+    m, n, k = (values(e, s) for e, s in zip((problem.m, problem.n, problem.k), SAMPLES, strict=True))
+    return tuple(product_of(m, n, k))
 
 
 class Contractions:
@@ -130,7 +146,7 @@ class Contractions:
         try:
             if not problem.dynamic:
                 return (plan(self.chip.target, problem, ABLE),), (0,)
-            found = family(self.chip.target, problem, most=VERSIONS, abilities=ABLE)
+            found = family(self.chip.target, problem, sample_points(problem), VERSIONS, ABLE)
         except PlanError:
             return (), ()
         return tuple(v.schedule for v in found.versions), tuple(v.cost for v in found.versions)

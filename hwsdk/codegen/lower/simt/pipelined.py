@@ -13,14 +13,18 @@ consists of products and the moves that feed them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 from hwsdk.codegen.inline import both
-from hwsdk.codegen.loop_ir import Alloc, Body, Buffer, For, FromIndex, If, Index, Let, Stmt, Sync, Value
+from hwsdk.codegen.loop_ir import Alloc, Binary, Body, Buffer, For, FromIndex, If, Index, Let, Stmt, Sync, Value
 from hwsdk.codegen.lower.lowered import compare
 from hwsdk.codegen.lower.simt.panel import Panel
 from hwsdk.codegen.lower.simt.tensor import TensorContraction
-from hwsdk.graph.dims import ceildiv, eq, floordiv, ge, maximum, minimum, mod, sym
+from hwsdk.graph.dims import ceildiv, coefficient, eq, floordiv, ge, maximum, minimum, mod, simplify, substitute, sym
+
+ROUND = 512  # products of a round
+LONGEST = 8  # blocks of a round, about
 
 
 class PipelinedContraction(TensorContraction):
@@ -89,7 +93,8 @@ class PipelinedContraction(TensorContraction):
         ahead = stages - 1
         commit, wait = Sync(copy.commit), Sync(copy.wait, pending=ahead - 1)
         blocks, full = ceildiv(depth, self.tile.bk), floordiv(depth, self.tile.bk)
-        rounds = floordiv(maximum(0, full - ahead), stages)
+        unrolled = self._unrolled(mi * ni * (self.tile.bk // self.use.roles.k))
+        rounds = floordiv(maximum(0, full - ahead), unrolled)
         barrier = self._barrier()
 
         def filled(block: Index, slot: Index) -> Stmt:
@@ -99,11 +104,11 @@ class PipelinedContraction(TensorContraction):
 
         start = For("n", ahead, (filled(sym("n"), sym("n")), commit))
         steady: list[Stmt] = []
-        for slot in range(stages):
-            coming = sym("round") * stages + slot + ahead
-            steady += [wait, barrier, *self._sent(coming, (slot + ahead) % stages, edge=False), commit]
-            steady += self._multiplied(mi, ni, slot)
-        block, done = sym("rest") + ahead + sym("done"), Let("done", FromIndex("i64", rounds * stages))
+        for number in range(unrolled):
+            coming = sym("round") * unrolled + number + ahead
+            steady += [wait, barrier, *self._sent(coming, (number + ahead) % stages, edge=False), commit]
+            steady += self._multiplied(mi, ni, number % stages)
+        block, done = sym("rest") + ahead + sym("done"), Let("done", FromIndex("i64", rounds * unrolled))
         last = (
             wait,
             barrier,
@@ -118,6 +123,11 @@ class PipelinedContraction(TensorContraction):
             For("rest", blocks - sym("done"), last),
             Sync(copy.wait),
         )
+
+    def _unrolled(self, products: int) -> int:
+        """Blocks of a round: as often around the ring as makes addresses and loop control rare among products."""
+        stages = self.tile.stages
+        return min(-(-ROUND // (stages * products)), max(1, LONGEST // stages)) * stages
 
     def _sent(self, block: Index, slot: Index, edge: bool) -> list[Stmt]:
         return [s for p in self.panels for s in p.send(block, slot, edge)]
@@ -163,20 +173,51 @@ class PipelinedContraction(TensorContraction):
 
     # ----------------------------------------------------------------------------------------------------- epilogue
     def _finish(self, mi: int, ni: int) -> list[Stmt]:
-        """Blocks that are whole ask nothing."""
-        rows, columns, _ = self.source.extents
+        """Blocks that are whole, with rows of whole runs, ask nothing: one address, everything else displacements."""
+        ends = dict(zip(("row", "column"), self.source.extents, strict=False))
         whole: Value | None = None
-        for name, end, count in (("row", rows, self.tile.bm), ("column", columns, self.tile.bn)):
-            whole = both(whole, compare("le", sym(f"{name}0") + count, end))
+        for name, count in (("row", self.tile.bm), ("column", self.tile.bn)):
+            whole = both(whole, compare("le", sym(f"{name}0") + count, ends[name]))
             whole = both(whole, compare("eq", sym(f"{name}0"), sym(f"{name}_first")))
+        run = self.use.acc.runs(self.use.column)[0][1]
+        for step in self._output_steps():
+            if simplify(mod(step, run), self.ranges) != 0:
+                whole = both(whole, compare("eq", mod(step, run), 0))
         assert whole is not None
-        return [If(whole, tuple(self._runs(mi, ni, guarded=False)), tuple(self._runs(mi, ni, guarded=True)))]
+        base = Let("out", FromIndex("i64", floordiv(self._output(self._corner()), run)))
+        return [base, If(whole, tuple(self._whole_runs(mi, ni, run)), tuple(super()._finish(mi, ni)))]
 
-    def _cells(self, item: int, length: int, row: Index, column: Index, guarded: bool) -> list[Stmt]:
-        found = super()._cells(item, length, row, column, guarded)
-        if not guarded:
-            return found
-        own = both(compare("ge", sym("row"), sym("row_first")), compare("ge", sym("column"), sym("column_first")))
-        assert own is not None
-        *lets, store = found
-        return [*lets, If(own, (store,))]
+    def _corner(self) -> tuple[Index, Index]:
+        """Row and column of a lane's first accumulator."""
+        _, _, row, column = next(self._runs(1, 1))
+        return row, column
+
+    def _output(self, at: tuple[Index, Index]) -> Index:
+        """Where the result's element at (row, column) lies."""
+        here: dict[str, Index] = {self.parts.n[-1].name: at[1]}
+        if self.parts.m:
+            here[self.parts.m[-1].name] = at[0]
+        offset = self.flat.offset
+        return offset if isinstance(offset, int) else substitute(offset, here)
+
+    def _output_steps(self) -> Iterator[Index]:
+        """Distances of the result's rows and matrices."""
+        for it in (*self.source.outer, *self.parts.m):
+            step = coefficient(self.flat.offset, it.name)
+            yield 1 if step is None else step
+
+    def _whole_runs(self, mi: int, ni: int, run: int) -> Iterator[Stmt]:
+        start = self._output(self._corner())
+        for item, length, row, column in self._runs(mi, ni):
+            moved = self._output((row, column)) - start
+            place = sym("out") * run + moved + sym("v")
+            yield Let("row", FromIndex("i64", row))
+            yield Let("column", FromIndex("i64", column))
+            yield For("v", length, self._cell(item, sym("v"), place), "vector")
+
+    def _own(self, column: Index, columns: Index) -> Value:
+        own = compare("lt", column, columns)
+        for panel, name, at in zip(self.panels, ("row", "column"), (sym("row"), column), strict=True):
+            if not panel.along_k:  # the last block begins before its own results
+                own = Binary("bool", "and", own, compare("ge", at, sym(f"{name}_first")))
+        return own

@@ -13,6 +13,7 @@ which elements exist.  This is the version for any sizes; `pipelined` has the on
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -48,7 +49,7 @@ from hwsdk.codegen.lower.simt.fragments import MatrixUse
 from hwsdk.codegen.lower.simt.staging import Side
 from hwsdk.codegen.rewrite import Rewriter
 from hwsdk.dtypes import DTYPES
-from hwsdk.graph.dims import Ranges, ceildiv, floordiv, maximum, minimum, mod, product, simplify, substitute, sym
+from hwsdk.graph.dims import Ranges, ceildiv, floordiv, maximum, minimum, mod, product, substitute, sym
 
 
 @dataclass(frozen=True)
@@ -248,39 +249,35 @@ class TensorContraction:
     # --------------------------------------------------------------------------------------------------- epilogue
     def _finish(self, mi: int, ni: int) -> list[Stmt]:
         """The accumulators through the epilogue into the result, where it exists."""
-        return self._runs(mi, ni, guarded=True)
+        rows, columns, _ = self.source.extents
+        out: list[Stmt] = []
+        for item, length, row, column in self._runs(mi, ni):
+            lets = (Let("row", FromIndex("i64", row)), Let("column", FromIndex("i64", column)))
+            single = (If(self._own(sym("column") + v, columns), self._cell(item, v)) for v in range(length))
+            out += [*lets, If(compare("lt", sym("row"), rows), tuple(single))]
+        return out
 
-    def _runs(self, mi: int, ni: int, guarded: bool) -> list[Stmt]:
-        """Neighbours of a row together."""
-        use, out = self.use, []
+    def _own(self, column: Index, columns: Index) -> Value:
+        """Is a column one of the result's, for this workgroup to write?"""
+        return compare("lt", column, columns)
+
+    def _runs(self, mi: int, ni: int) -> Iterator[tuple[int, int, Index, Index]]:
+        """Neighbours of a row: first accumulator, how many, row and column of the first."""
+        use = self.use
         for i in range(mi):
             for j in range(ni):
                 for first, length in use.acc.runs(use.column):
-                    item = (i * ni + j) * use.acc.items + first
-                    row = sym("row0") + sym("row_part") + i * use.roles.m + use.acc.at(first, use.row)
-                    column = (
-                        sym("column0") + sym("column_part") + j * use.roles.n + use.acc.at(first, use.column)
+                    row = i * use.roles.m + use.acc.at(first, use.row)
+                    column = j * use.roles.n + use.acc.at(first, use.column)
+                    yield (
+                        (i * ni + j) * use.acc.items + first,
+                        length,
+                        sym("row0") + sym("row_part") + row,
+                        sym("column0") + sym("column_part") + column,
                     )
-                    out += self._cells(item, length, row, column, guarded)
-        return out
 
-    def _cells(self, item: int, length: int, row: Index, column: Index, guarded: bool) -> list[Stmt]:
-        lets = [Let("row", FromIndex("i64", row)), Let("column", FromIndex("i64", column))]
-        whole: Body = (For("v", length, self._cell(item, sym("v")), "vector"),)
-        if not guarded:
-            return [*lets, *whole]
-        rows, columns, _ = self.source.extents
-        if length > 1 and simplify(mod(columns, length), self.ranges) != 0:
-            single = tuple(
-                If(compare("lt", sym("column") + v, columns), self._cell(item, v)) for v in range(length)
-            )
-            whole = (If(compare("le", sym("column") + length, columns), whole, single),)
-        else:
-            whole = (If(compare("lt", sym("column"), columns), whole),)
-        return [*lets, If(compare("lt", sym("row"), rows), whole)]
-
-    def _cell(self, item: int, v: Index) -> Body:
-        """One accumulator at (row, column + v): the epilogue and its store."""
+    def _cell(self, item: int, v: Index, place: Index | None = None) -> Body:
+        """One accumulator at (row, column + v): the epilogue and its store (to `place`, where that is known)."""
         here: dict[str, Index] = {self.parts.n[-1].name: sym("column") + v}
         if self.parts.m:
             here[self.parts.m[-1].name] = sym("row")
@@ -290,10 +287,8 @@ class TensorContraction:
         total = total if total.dtype == wanted else Cast(wanted, total)
         if self.flat.finish is not None:
             total = finished(moved(self.flat.finish), total)
-        offset = self.flat.offset if isinstance(self.flat.offset, int) else substitute(self.flat.offset, here)
         lets = tuple(Let(x.name, moved(x.value)) for x in self.flat.lets)
-        return (*lets, Store("o0", (self._stored(offset),), total))
-
-    def _stored(self, offset: Index) -> Index:
-        """Where an element of the result goes."""
-        return offset
+        if place is None:
+            offset = self.flat.offset
+            place = offset if isinstance(offset, int) else substitute(offset, here)
+        return (*lets, Store("o0", (place,), total))
