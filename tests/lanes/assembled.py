@@ -53,9 +53,8 @@ def sass_loop(text: str) -> Loop:
     for line in text.splitlines():
         if label := re.match(r"(\.L_x_\d+):", line):
             lines.append((label[1], ""))
-        elif found := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
-            if not found[1].startswith("@!PT "):  # never executed
-                lines.append(("", found[1].replace("IMAD.MOV", "MOV")))
+        elif found := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?!@!PT )(.*?);", line):  # @!PT: never executed
+            lines.append(("", found[1].replace("IMAD.MOV", "MOV")))
     return _densest(lines, r"\bBRA.*\((\.L_x_\d+)\)", "MMA", SASS_MOVES)
 
 

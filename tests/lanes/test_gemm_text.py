@@ -11,7 +11,10 @@ import pytest
 from hwsdk import api
 from hwsdk.codegen.llvm_simt import scratch_bytes, threads
 from hwsdk.codegen.lower.lowered import Lowered, versions
+from hwsdk.codegen.lower.simt.contraction import ABLE
 from hwsdk.codegen.objects import assembly
+from hwsdk.codegen.planner import Contraction
+from hwsdk.codegen.planner.contraction import predict
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.graph.dims import Dim, evaluate, free_symbols, sym
 from hwsdk.graph.graph import Graph, GraphBuilder
@@ -101,10 +104,6 @@ def test_the_predicted_time_is_near_the_roofline(chip: str, layout: str) -> None
     target, version, _ = shipped(chip, layout)
     schedule = version.schedule
     assert isinstance(schedule, ContractionSchedule)
-    from hwsdk.codegen.planner import Contraction
-    from hwsdk.codegen.planner.contraction import predict
-    from hwsdk.codegen.lower.simt.contraction import ABLE
-
     problem = Contraction(SIZE, SIZE, SIZE, a="bf16", b="bf16", out="bf16")
     seconds = predict(target, problem, schedule, ABLE) / (target.level("core").clock_ghz or 1) / 1e9
     peak = target.intrinsic(schedule.intrinsic).cost.peak_tops

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hwsdk.codegen.planner import Abilities, Contraction, plan
+from hwsdk.codegen.planner.contraction import predict
 from hwsdk.target_desc import load_target
 from hwsdk.target_desc.model import Cost, Intrinsic, Memory, Operand, Target
 from tests.planner.chips import BF16, I8, KB, grouped, simd, staged, wide
@@ -77,16 +78,15 @@ def test_copies_through_registers_keep_one_buffer_in_the_scratchpad() -> None:
     assert through.used_bytes - beside.used_bytes != 0
 
 
-def test_latency_needs_more_stages() -> None:
-    def stages(latency: float) -> int:
-        target = grouped()
-        places = [replace(m, latency_cycles=latency) if m.name == "dram" else m for m in target.memories]
-        abilities = Abilities(max_buffers=6)
-        return plan(
-            replace(target, memories=tuple(places)), Contraction(512, 512, 512, **BF16), abilities
-        ).buffers
+def test_latency_makes_few_stages_dear() -> None:
+    def loss(latency: float) -> float:
+        chip = grouped()
+        places = [replace(m, latency_cycles=latency) if m.name == "dram" else m for m in chip.memories]
+        target, problem = replace(chip, memories=tuple(places)), Contraction(512, 512, 512, **BF16)
+        schedule = plan(target, problem, Abilities(max_buffers=6))
+        return predict(target, problem, replace(schedule, buffers=2)) / schedule.cycles
 
-    assert stages(20) < stages(2000)
+    assert loss(20) < loss(2000)
 
 
 def test_results_that_leave_through_the_scratchpad_take_room_there() -> None:

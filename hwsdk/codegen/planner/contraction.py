@@ -56,7 +56,9 @@ def _plans(
         return []
     costs = cost(fit.nest)
     tiles = fit.nest.tiles
-    ties = costs.cycles * (1 + 1e-7 * tiles.level[0] - 1e-9 * tiles.buffers)  # of equal ones the one that runs ahead
+    ties = costs.cycles * (
+        1 + 1e-7 * tiles.level[0] - 1e-9 * tiles.buffers
+    )  # of equal ones the one that runs ahead
     return [schedule_of(fit, costs, int(i)) for i in np.argsort(ties, kind="stable")[:count]]
 
 
@@ -177,7 +179,7 @@ def bare_schedule(fit: Fit, costs: Cost, i: int) -> ContractionSchedule:
 
 
 def _registers(fit: Fit, i: int) -> int:
-    """Predicted registers of a lane, what the code generator takes for itself included; 0 where no lanes share a tile."""
+    """Predicted registers of a lane, those of the code generator included; 0 where no lanes share a tile."""
     machine = fit.nest.machine
     if machine.inner is None or machine.store is None:
         return 0

@@ -54,7 +54,9 @@ def cost(nest: Nest, staging: Callable[[Nest], Pipeline] = pipeline) -> Cost:
     outside, hidden = _places(nest, work)
     if machine.staged:
         pipe = staging(nest)
-        if machine.inner is not None:  # its instances share one scratchpad, whatever tile each has in registers
+        if (
+            machine.inner is not None
+        ):  # its instances share one scratchpad, whatever tile each has in registers
             outside[machine.near.name], hidden[machine.near.name] = work.feed, machine.near.overlap
         parts = {unit: pipe.engine_busy, "copies": pipe.copies_busy, **outside}
         one = roofline(pipe.cycles, outside, hidden)

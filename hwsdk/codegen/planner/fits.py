@@ -72,7 +72,9 @@ def fits(nest: Nest, abilities: Abilities) -> Fit:
         used = scratchpad_bytes(nest)
         mask &= used <= machine.near.bytes
     if inner is not None:
-        registers = registers + copy_registers(nest) + operand_bytes(nest)  # slices are fetched one step ahead
+        registers = (
+            registers + copy_registers(nest) + operand_bytes(nest)
+        )  # slices are fetched one step ahead
         mask &= (nest.groups <= inner.most) & (registers <= inner.register_bytes)
         occupancy = occupancy_of(nest, registers, used)
         mask &= occupancy >= 1

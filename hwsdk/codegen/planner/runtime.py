@@ -151,7 +151,9 @@ def _staged(machine: Machine, schedule: ContractionSchedule) -> RunTiles:
     of a tile for good: it is what it is."""
     engine = machine.engine
     if machine.inner is not None:
-        m, n, k = (-(-t // g) * g for t, g in zip(schedule.tiles, (engine.m, engine.n, engine.k), strict=True))
+        m, n, k = (
+            -(-t // g) * g for t, g in zip(schedule.tiles, (engine.m, engine.n, engine.k), strict=True)
+        )
         depth = K if schedule.worker_tile[2] >= schedule.shape[2] else schedule.worker_tile[2]
         return RunTiles((m, n, depth), (m, n, k), schedule.register_tile[0])
     granules = (engine.m, engine.n, engine.k)

@@ -139,7 +139,9 @@ def _turn(machine: Machine, problem: Contraction, schedule: ContractionSchedule)
         nest = Nest(machine, sized, Tiles.of(whole, tile, register, "mnk", buffers=schedule.buffers))
         found = cost(nest)
         ones.append(float(found.tile[0]))
-        own = [found.parts[p.name][0] for p in machine.levels if p.name in found.parts and not machine.shared(p)]
+        own = [
+            found.parts[p.name][0] for p in machine.levels if p.name in found.parts and not machine.shared(p)
+        ]
         issue = block_time(nest, nest.whole).issue * nest.share / machine.engine.count
         busy = max(float(issue[0]), *map(float, own)) / steps
     step = (ones[1] - ones[0]) / (STEPS[1] - STEPS[0])
@@ -162,7 +164,9 @@ def _grouped_cost(
     over = one - busy
     own = maximum(turns * busy + floordiv(turns * over, flight), ceildiv(turns, flight) * one)
     own = own + turns * _whole(machine.fork * CLAIM, scale) + floordiv(one, round(1 / SLACK))
-    moved = count * (tiles.worker[2] * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.out_bytes)
+    moved = count * (
+        tiles.worker[2] * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.out_bytes
+    )
     drawn = [moved * _whole(1 / p.read, scale * FINEST) for p in machine.levels[1:-1] if machine.shared(p)]
     return maximum(own, *(floordiv(x, FINEST) for x in drawn)) if drawn else own
 

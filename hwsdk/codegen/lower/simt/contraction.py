@@ -32,7 +32,11 @@ from hwsdk.graph.dims import Dim, Ranges, eq, le, maximum, product, simplify, su
 
 VERSIONS = 4
 ABLE = Abilities(max_buffers=4)
-SAMPLES = ((1, 16, 128, 1024, 4096), (64, 1024, 4096), (128, 1024, 4096))  # of m, n, k that only run time knows
+SAMPLES = (
+    (1, 16, 128, 1024, 4096),
+    (64, 1024, 4096),
+    (128, 1024, 4096),
+)  # of m, n, k that only run time knows
 
 
 def sample_points(problem: Contraction) -> tuple[tuple[int, int, int], ...]:
@@ -116,7 +120,10 @@ class Contractions:
         return self._chosen(source, fast, plain)
 
     def _chosen(
-        self, source: ContractionLowering, fast: Sequence[tuple[Lowered, Dim, Index]], plain: Sequence[Lowered]
+        self,
+        source: ContractionLowering,
+        fast: Sequence[tuple[Lowered, Dim, Index]],
+        plain: Sequence[Lowered],
     ) -> list[Lowered]:
         """The versions behind the selector; the one for any sizes last, where a guard may refuse all others."""
         m, n, k = (maximum(1, e) for e in source.extents)

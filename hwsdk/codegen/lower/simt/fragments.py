@@ -92,7 +92,7 @@ def fragment(target: Target, intrinsic: str, operand: str) -> Fragment | None:
 def fragment_of(
     operand: str, dtype: str, coords: tuple[str, ...], table: NDArray[np.int64]
 ) -> Fragment | None:
-    """table[lane, item, c]: coordinate c of every place; None where that is no sum of bit fields of the lane's number."""
+    """table[lane, item, c]: coordinate c of a place.  None where it is no sum of bit fields of the lane's number."""
     lanes, items, _ = table.shape
     if lanes & (lanes - 1):
         return None

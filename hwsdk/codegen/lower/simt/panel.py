@@ -49,10 +49,10 @@ SEGMENT_GRANULES = 2  # granules of memory that lanes side by side read together
 
 @dataclass(frozen=True)
 class Panel:
-    """name: a or b.  rows: the iter along rows of a block (None: one row); the block's rows begin at `first`, `count` of
-    them, each of `depth` elements along k.  outer: iters around the product.  coord, deep: what the fragment calls rows
-    and k; tile_rows: rows of one fragment; share: rows of a block that one lockstep group takes.  slots: blocks held
-    at once."""
+    """name: a or b.  rows: the iter along rows of a block (None: one row); the block's rows begin at `first`, `count`
+    of them, each of `depth` elements along k.  outer: iters around the product.  coord, deep: what the fragment calls
+    rows and k; tile_rows: rows of one fragment; share: rows of a block that one lockstep group takes.  slots: blocks
+    held at once."""
 
     name: str
     chip: SimtChip
@@ -108,7 +108,7 @@ class Panel:
         if inner is None or coefficient(index, inner.name) != 1 or self.length % self.wide:
             return None
         rest = index if isinstance(index, int) else substitute(index, {inner.name: 0})
-        found = []
+        found: list[Index] = []
         for x in (*self._strides(rest), inner.extent):
             left = simplify(mod(x, self.wide), self.ranges)
             if isinstance(left, int) and left:
@@ -152,7 +152,11 @@ class Panel:
     def buffer(self) -> Buffer:
         assert self.chip.scratch is not None
         return Buffer(
-            f"s{self.name}", self.part.dtype, (self.slots * self.block,), self.chip.scratch.name, align_bytes=128
+            f"s{self.name}",
+            self.part.dtype,
+            (self.slots * self.block,),
+            self.chip.scratch.name,
+            align_bytes=128,
         )
 
     def _turned(self, line: Index) -> Index:
@@ -202,7 +206,8 @@ class Panel:
                 yield line, chunk
 
     @property
-    def count_of_chunks(self) -> int:
+    def accesses(self) -> int:
+        """Chunks that one lane brings of a block."""
         return sum(1 for _ in self._chunks())
 
     def _access(self, line: int, chunk: int, block: Index) -> tuple[Index, Index, Value | None]:
@@ -217,7 +222,9 @@ class Panel:
         assert step is not None
         memory = address * self.wide + chunk * self.wide + block * self.depth * step
         here = self._place(mine, line, (column + chunk) * self.wide, self.wide)
-        exists = compare("lt", mine, self.lines - line) if line + self.lanes // self.across > self.lines else None
+        exists = (
+            compare("lt", mine, self.lines - line) if line + self.lanes // self.across > self.lines else None
+        )
         return memory, here, exists
 
     def _offset(self, row: Index, depth: Index) -> Index:
@@ -235,8 +242,9 @@ class Panel:
 
     def send(self, block: Index, slot: Index, edge: bool) -> list[Stmt]:
         """Block `block` of k on its way into a slot; edge: zeros behind the end of k."""
-        copy, out = self.copy, []
+        copy = self.copy
         assert copy is not None
+        out: list[Stmt] = []
         for line, chunk in self._chunks():
             memory, here, exists = self._access(line, chunk, block)
             place = slot * self.block + here
@@ -247,14 +255,16 @@ class Panel:
             body: Body = (Intrin(copy.name, tuple((n, ends[n]) for n in copy.operands)),)
             if edge:
                 zero = Store(f"s{self.name}", (place + sym("v"),), Const(self.part.dtype, 0))
-                body = (If(self._within(line, chunk, block), body, (For("v", self.wide, (zero,), "vector"),)),)
+                body = (
+                    If(self._within(line, chunk, block), body, (For("v", self.wide, (zero,), "vector"),)),
+                )
             out += body if exists is None else [If(exists, body)]
         return out
 
     # ------------------------------------------------------------------------------------------- through registers
     def waiting(self) -> Alloc:
         """Registers in which a block waits."""
-        shape = (self.count_of_chunks * self.wide,)
+        shape = (self.accesses * self.wide,)
         return Alloc(Buffer(f"r{self.name}", self.part.dtype, shape, self.chip.registers.name))
 
     def fetch(self, block: Index, edge: bool) -> list[Stmt]:

@@ -17,13 +17,38 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from hwsdk.codegen.inline import both
-from hwsdk.codegen.loop_ir import Alloc, Binary, Body, Buffer, For, FromIndex, If, Index, Let, Stmt, Sync, Value
+from hwsdk.codegen.loop_ir import (
+    Alloc,
+    Binary,
+    Body,
+    Buffer,
+    For,
+    FromIndex,
+    If,
+    Index,
+    Let,
+    Stmt,
+    Sync,
+    Value,
+)
 from hwsdk.codegen.lower.lowered import compare
 from hwsdk.codegen.lower.simt.panel import Panel
 from hwsdk.codegen.lower.simt.tensor import TensorContraction
-from hwsdk.graph.dims import ceildiv, coefficient, eq, floordiv, ge, maximum, minimum, mod, simplify, substitute, sym
+from hwsdk.graph.dims import (
+    ceildiv,
+    coefficient,
+    eq,
+    floordiv,
+    ge,
+    maximum,
+    minimum,
+    mod,
+    simplify,
+    substitute,
+    sym,
+)
 
-ROUND = 512  # products of a round
+ROUND = 640  # products and copies of a round, about
 LONGEST = 8  # blocks of a round, about
 
 
@@ -93,7 +118,9 @@ class PipelinedContraction(TensorContraction):
         ahead = stages - 1
         commit, wait = Sync(copy.commit), Sync(copy.wait, pending=ahead - 1)
         blocks, full = ceildiv(depth, self.tile.bk), floordiv(depth, self.tile.bk)
-        unrolled = self._unrolled(mi * ni * (self.tile.bk // self.use.roles.k))
+        unrolled = self._unrolled(
+            mi * ni * (self.tile.bk // self.use.roles.k) + sum(p.accesses for p in self.panels)
+        )
         rounds = floordiv(maximum(0, full - ahead), unrolled)
         barrier = self._barrier()
 
@@ -124,10 +151,10 @@ class PipelinedContraction(TensorContraction):
             Sync(copy.wait),
         )
 
-    def _unrolled(self, products: int) -> int:
+    def _unrolled(self, work: int) -> int:
         """Blocks of a round: as often around the ring as makes addresses and loop control rare among products."""
         stages = self.tile.stages
-        return min(-(-ROUND // (stages * products)), max(1, LONGEST // stages)) * stages
+        return min(max(1, ROUND // (stages * work)), max(1, LONGEST // stages)) * stages
 
     def _sent(self, block: Index, slot: Index, edge: bool) -> list[Stmt]:
         return [s for p in self.panels for s in p.send(block, slot, edge)]
