@@ -84,7 +84,9 @@ def test_models() -> None:
 def test_static() -> None:
     pytest.importorskip("msgpack")
     pytest.importorskip("elftools")
-    (row,) = json.loads(run("benchmarks.static", "--quick", "--targets", "rocm-gfx90a", "--json", "-"))["rows"]
+    (row,) = json.loads(run("benchmarks.static", "--quick", "--targets", "rocm-gfx90a", "--json", "-"))[
+        "rows"
+    ]
     assert row["problems"] == []
     assert all(k["registers"] > 0 and k["spill_bytes"] == 0 for k in row["kernels"].values())
 

@@ -15,7 +15,7 @@ from hwsdk.codegen.build import Demand, build_kernel
 from hwsdk.codegen.fusion import partition
 from hwsdk.codegen.host_ir import Needs
 from hwsdk.codegen.host_verify import verify_host
-from hwsdk.codegen.loop_ir import LoopKernel
+from hwsdk.codegen.loop_ir import Index, LoopKernel
 from hwsdk.codegen.lower.alike import Alike
 from hwsdk.codegen.lower.attention import attention_kernels
 from hwsdk.codegen.lower.copies import kept_once
@@ -29,7 +29,7 @@ from hwsdk.codegen.prepare import prepare
 from hwsdk.codegen.regions import Partition
 from hwsdk.codegen.reserve import reserve, restore
 from hwsdk.dtypes import dtype
-from hwsdk.errors import PlanError, UnsupportedError, nearest
+from hwsdk.errors import CodegenError, PlanError, UnsupportedError, nearest
 from hwsdk.graph.dims import Range
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Target
@@ -163,15 +163,28 @@ def lower_kernels(
     return tuple(out), tuple(extra)
 
 
+def _check_scratchpad(name: str, needed: Index, target: Target) -> None:
+    """CodegenError if a workgroup cannot have that much; sizes that depend on dims are the launch's to check."""
+    scratch = next((m for m in target.memories if m.kind == "scratchpad"), None)
+    if scratch is None or scratch.size_bytes is None or not isinstance(needed, int):
+        return
+    room = int(scratch.size_bytes - scratch.reserved_bytes)
+    if needed > room:
+        what = f"kernel {name} needs {needed} bytes of scratchpad for a workgroup"
+        raise CodegenError(f"{what}, {scratch.name} of target {target.name} has {room}")
+
+
 def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[dict[str, str], dict[str, Needs]]:
     """LLVM text of each kernel and what it needs of a launch."""
     from hwsdk.codegen.llvm_emit import emit_kernel, workspace_bytes
     from hwsdk.codegen.llvm_simt import emit_simt_kernel, scratch_bytes, threads
 
     if target.codegen.model == "simt":
-        return {k.name: emit_simt_kernel(k, target) for k in loops}, {
-            k.name: Needs(lanes=threads(k), scratch_bytes=scratch_bytes(k, target)) for k in loops
-        }
+        texts = {k.name: emit_simt_kernel(k, target) for k in loops}
+        needs = {k.name: Needs(lanes=threads(k), scratch_bytes=scratch_bytes(k, target)) for k in loops}
+        for name, needed in needs.items():
+            _check_scratchpad(name, needed.scratch_bytes, target)
+        return texts, needs
     return {k.name: emit_kernel(k, target) for k in loops}, {
         k.name: Needs(workspace_bytes(k, target)) for k in loops
     }

@@ -259,7 +259,6 @@ class Runtime:
     port: str = ""  # empty: the chip exists on the simulator only
     launcher: str = ""  # file of LLVM text for the host
     inspector: str = ""  # reads back what compiled kernels take
-    simulator: str = ""  # a port that interprets the code that ships
     streams: bool = False
     events: bool = False
     unified_memory: bool = False

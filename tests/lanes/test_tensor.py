@@ -95,3 +95,20 @@ def test_a_block_never_exceeds_the_scratchpad() -> None:
     want = x.astype(np.float64) @ w.astype(np.float64)
     np.testing.assert_allclose(run(x=x, w=w)["y"].astype(np.float64), want, rtol=2.0**-10, atol=1e-3)
     assert run.stats.places["local"].peak_bytes <= 512
+
+
+def test_more_scratchpad_than_a_workgroup_can_have_is_refused() -> None:
+    from dataclasses import replace
+
+    from hwsdk.codegen.driver import emit
+    from hwsdk.errors import CodegenError
+
+    chip = load_target("cuda-sm80")
+    kernels = api.compile_stages(product("f16", False, 64), chip).assembled.kernels
+    small = tuple(
+        replace(m, size_bytes=512, reserved_bytes=0) if m.kind == "scratchpad" else m for m in chip.memories
+    )
+    with pytest.raises(
+        CodegenError, match=r"kernel k0_\w+ needs \d+ bytes of scratchpad for a workgroup, shared of"
+    ):
+        emit(kernels, replace(chip, memories=small))
