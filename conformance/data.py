@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from hwsdk.dtypes import DTYPES, numpy_dtype
+from hwsdk.intrinsics.numbers import storage
 
 Array = np.ndarray[Any, Any]
 SPECIAL = (0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"))
@@ -77,11 +78,14 @@ def _floats(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], domain
         values = np.where(np.abs(values) < 0.5, 0.5 + np.abs(values), values)
     if domain == "any":
         values = values * np.exp2(rng.integers(-6, 7, shape))
-        smallest = float_limits(numpy_dtype(dtype))[0]
+        smallest = float_limits(storage(dtype))[0]
         special = rng.choice(np.array([*SPECIAL, smallest, smallest / 2, -smallest / 4]), shape)
         values = np.where(rng.random(shape) < 0.125, special, values)
     with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(numpy_dtype(dtype))
+        made = values.astype(storage(dtype))
+    if dtype == "tf32":  # the low bits of its storage are ignored: a register holds none
+        made = (made.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return made
 
 
 def flushed(values: Array) -> Array:

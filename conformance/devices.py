@@ -22,6 +22,7 @@ from .model import Unsupported
 
 if TYPE_CHECKING:
     from hwsdk.graph.graph import Graph
+    from hwsdk.intrinsics.emit_lanes import LaneKernel
     from hwsdk.ral_port.executable import Executable
     from hwsdk.ral_port.interface import Ral
     from hwsdk.sim.instructions import InstructionExecutable
@@ -70,6 +71,7 @@ class NativeDevice:
         self.folder = Path(target.file).resolve().parent
         self._port: Ral | None = None
         self._kernels: dict[str, tuple[int, list[str]]] = {}
+        self._lanes = LaneUses(target)
 
     def build(self, graph: Graph) -> Program:
         return NativeProgram(self, api.compile(graph, self.target))
@@ -85,6 +87,9 @@ class NativeDevice:
         if self._port is None:
             self._port = self.port()
         port = self._port
+        if self.target.codegen.model == "simt":
+            self.launches += 1
+            return self._lanes.execute(port, intrinsic, operands, dims)
         if intrinsic not in self._kernels:
             self._kernels[intrinsic] = self._load(port, intrinsic)
         kernel, parameters = self._kernels[intrinsic]
@@ -117,6 +122,37 @@ class NativeDevice:
         lines += [f"  call void @use({passed})", "  ret void", "}", ""]
         (code,) = compile_modules([(f"use_{intrinsic}", body + "\n".join(lines))], self.target)
         return port.kernel(port.load([code]), "one_use"), parameters
+
+
+class LaneUses:
+    """Uses of intrinsics on a machine of lanes, as kernels that are made once."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._made: dict[str, tuple[int, LaneKernel]] = {}
+
+    def execute(
+        self,
+        port: Ral,
+        intrinsic: str,
+        operands: Mapping[str, Array],
+        dims: Mapping[str, int],
+        text: bool = False,
+    ) -> dict[str, Array]:
+        """The written operands after one use.  text: the port takes the text of kernels where code would be linked."""
+        from .lanes import run
+
+        if intrinsic not in self._made:
+            self._made[intrinsic] = self._load(port, intrinsic, text)
+        handle, kernel = self._made[intrinsic]
+        return run(port, handle, kernel, compiled(self._target)[intrinsic], operands, dims)
+
+    def _load(self, port: Ral, intrinsic: str, text: bool) -> tuple[int, LaneKernel]:
+        from hwsdk.intrinsics.emit_lanes import lane_kernel
+
+        kernel = lane_kernel(self._target, intrinsic, "one_use")
+        code = api.device_code([(f"use_{intrinsic}", kernel.text)], self._target, interpreted=text)
+        return port.kernel(port.load(code), "one_use"), kernel
 
 
 def _image(x: CompiledIntrinsic, name: str, operands: Mapping[str, Array], dims: Mapping[str, int]) -> Array:
@@ -193,6 +229,8 @@ class SimulatedDevice:
         self.target, self.isa = target, isa
         self.kind = "simulated instructions" if isa else "simulated"
         self.launches = 0
+        self._port: Ral | None = None
+        self._lanes = LaneUses(target)
 
     def build(self, graph: Graph) -> Program:
         made = api.compile_stages(graph, self.target)
@@ -207,5 +245,9 @@ class SimulatedDevice:
         self, intrinsic: str, operands: Mapping[str, Array], dims: Mapping[str, int]
     ) -> dict[str, Array]:
         self.launches += 1
+        if self.isa:
+            if self._port is None:
+                self._port = api.lockstep_port(self.target)
+            return self._lanes.execute(self._port, intrinsic, operands, dims, text=True)
         x = compiled(self.target)[intrinsic]
         return x.evaluate(operands, {d: dims[d] for d in x.runtime_dims})

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from hwsdk.dtypes import DTYPES, numpy_dtype
+from hwsdk.intrinsics.numbers import storage
 
 from .data import float_limits
 
@@ -118,7 +119,7 @@ class Oracle:
     def _store(self, dtype: str, value: Any) -> Any:
         if DTYPES[dtype].kind != "f":
             return value
-        return np.asarray(self._flushed(dtype, _round(dtype, value))).astype(numpy_dtype(dtype))
+        return np.asarray(self._flushed(dtype, _round(dtype, value))).astype(storage(dtype))
 
     def _flushed(self, dtype: str, value: float) -> float:
         if self.flush and value and abs(value) < _tiny(dtype):

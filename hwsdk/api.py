@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hwsdk.sim.instructions import InstructionExecutable
     from hwsdk.sim.lanes.machine import LaneMachine
     from hwsdk.sim.machine import Machine
+    from hwsdk.sim.port import LockstepPort
     from hwsdk.sim.simt.chip import Checks
     from hwsdk.sim.stats import Stats
     from hwsdk.target_desc import Target
@@ -160,8 +161,6 @@ def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _si
     """Machine code for a compilation, and everything else that goes into the artifact."""
     from hwsdk.codegen.artifact import Bundle, HostSide
     from hwsdk.codegen.host_emit import emit_host
-    from hwsdk.codegen.linking import link_objects, linker
-    from hwsdk.codegen.objects import compile_modules
 
     target, program = made.target, made.assembled.program
     if target.codegen.llvm is None or not made.ir:
@@ -173,13 +172,8 @@ def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _si
     host_text = ("host", emit_host(program))
     lanes = target.codegen.model == "simt"  # their host program runs on a processor of another kind
     texts = [*made.ir.items(), *support, *([] if lanes else [host_text])]
-    if target.codegen.llvm.link:
-        linker(target)  # refuse before the work
-    objects = compile_modules(texts, target, use_cache=cache, progress=progress)
+    objects = device_code(texts, target, cache=cache, progress=progress)
     kernels, rest = objects[: len(made.ir)], objects[len(made.ir) :]
-    if target.codegen.llvm.link:
-        named = list(zip(made.ir, kernels, strict=True))
-        kernels = link_objects(named, target, use_cache=cache, progress=progress)
     host_code, host = _beside(target, host_text, cache) if lanes else (rest[-1], HostSide())
     return Bundle(
         name=made.graph.name,
@@ -269,25 +263,58 @@ def instructions(made: Compilation, *, checks: Checks | None = None) -> Instruct
     checks: what is watched beside bounds and permission; by default everything but transactions.
     UnsupportedError where the target has no interpreter.
     """
-    from hwsdk.codegen.objects import compile_modules
-    from hwsdk.ral_port.loader import port_module
     from hwsdk.sim.instructions import InstructionExecutable
+
+    port = lockstep_port(made.target, checks)
+    assembled, codes = made.assembled, device_code(list(made.ir.items()), made.target, interpreted=True)
+    return InstructionExecutable(
+        assembled.program, assembled.kernels, made.target, _constants(made), codes, port
+    )
+
+
+def lockstep_port(target: Target, checks: Checks | None = None) -> LockstepPort:
+    """A port that interprets the instructions of a target; UnsupportedError where it names no interpreter."""
+    from hwsdk.ral_port.loader import port_module
     from hwsdk.sim.port import LockstepPort
     from hwsdk.sim.simt.chip import Checks
     from hwsdk.sim.simt.describe import chip_of
 
-    target, llvm = made.target, made.target.codegen.llvm
-    if llvm is None or not llvm.interpreter or not made.ir:
+    llvm = target.codegen.llvm
+    if llvm is None or not llvm.interpreter or target.codegen.route != "llvm":
         raise UnsupportedError(
             f"target {target.name} names no interpreter of its instructions (codegen.llvm.interpreter);"
             " simulate LoopIR instead: hwsdk sim"
         )
     name, _, function = llvm.interpreter.partition(":")
     read = getattr(port_module(name, Path(target.file).resolve().parent), function)
-    assembled, texts = made.assembled, list(made.ir.items())
-    codes = compile_modules(texts, target) if llvm.output == "assembly" else [t.encode() for _, t in texts]
-    port = LockstepPort(chip_of(target), read, checks=checks or Checks(costs=False))
-    return InstructionExecutable(assembled.program, assembled.kernels, target, _constants(made), codes, port)
+    return LockstepPort(chip_of(target), read, checks=checks or Checks(costs=False))
+
+
+def device_code(
+    texts: Sequence[tuple[str, str]],
+    target: Target,
+    *,
+    interpreted: bool = False,
+    cache: bool = True,
+    progress: Progress = _silent,
+) -> list[bytes]:
+    """(name, LLVM text) of kernels as what a port loads: text for the driver's assembler, or linked objects.
+
+    interpreted: for the simulator, which reads the LLVM text itself where objects would be linked.
+    """
+    from hwsdk.codegen.linking import link_objects, linker
+    from hwsdk.codegen.objects import compile_modules
+
+    llvm = target.codegen.llvm
+    if interpreted and (llvm is None or llvm.output != "assembly"):
+        return [text.encode() for _, text in texts]
+    if llvm is not None and llvm.link:
+        linker(target)  # refuse before the work
+    code = compile_modules(texts, target, use_cache=cache, progress=progress)
+    if llvm is not None and llvm.link:
+        named = [(name, piece) for (name, _), piece in zip(texts, code, strict=True)]
+        code = link_objects(named, target, use_cache=cache, progress=progress)
+    return code
 
 
 def assembly(made: Compilation, kernel: str) -> str:

@@ -72,8 +72,8 @@ def test_what_cannot_be_read() -> None:
     none = replace(target, runtime=replace(target.runtime, inspector=""))
     with pytest.raises(TargetError, match=r"cuda-sm80 has no runtime\.inspector"):
         inspect_code(none, ())
-    wrong = replace(target, runtime=replace(target.runtime, inspector="resources:nothing"))
-    with pytest.raises(TargetError, match="resources has no function nothing"):
+    wrong = replace(target, runtime=replace(target.runtime, inspector="hwsdk.targets.cuda.resources:nothing"))
+    with pytest.raises(TargetError, match=r"hwsdk\.targets\.cuda\.resources has no function nothing"):
         inspect_code(wrong, ())
     if cuda.tool("ptxas", "") is None:
         pytest.skip("no ptxas")

@@ -1,0 +1,240 @@
+"""One use of an intrinsic as a kernel of its own, for machines whose lanes have ids.
+
+    lane_kernel(target, "multiply", "use")     text, order of the parameters, lanes of its workgroup
+
+Every parameter is the address of an image in memory: an operand in registers as [lane][its value], one in a memory as
+[lane that gives an address][what lies there], a scalar or extent as 8 bytes.  Operands in the scratchpad are copied
+there first, and back when they are written.
+
+Design choice: the kernel is one workgroup of one lockstep group (or of one lane, where that is the scope), so any
+intrinsic of those scopes runs by itself, whatever it exchanges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from hwsdk.dtypes import DTYPES
+from hwsdk.intrinsics.bindings import element_type, natural_type_of, value_bits
+from hwsdk.intrinsics.compiled import CompiledIntrinsic, compiled
+from hwsdk.intrinsics.emit_llvm import emit_llvm
+from hwsdk.intrinsics.syntax import SemanticsError
+from hwsdk.target_desc.model import Memory, Target
+
+ALIGN = 16  # bytes: of every lane's part of an image in memory
+
+
+@dataclass(frozen=True)
+class LaneKernel:
+    """parts: bytes of one lane's part of each parameter's image.  holders: how many parts it has."""
+
+    text: str
+    parameters: tuple[str, ...]
+    lanes: int
+    parts: dict[str, int]
+    holders: dict[str, int]
+
+
+def lane_kernel(target: Target, intrinsic: str, name: str) -> LaneKernel:
+    """The kernel.  SemanticsError where the description does not say how lanes, memories or barriers are reached."""
+    return _Writer(target, compiled(target)[intrinsic], name).kernel()
+
+
+class _Writer:
+    def __init__(self, target: Target, x: CompiledIntrinsic, name: str) -> None:
+        self.target, self.x, self.name = target, x, name
+        self.lines: list[str] = []
+        self.numbers = iter(range(1 << 30))
+        levels = [level.name for level in target.levels]
+        inner = target.levels[levels.index(x.spec.scope) + 1 :] if x.spec.scope in levels else ()
+        self.lanes = prod(level.count or 1 for level in inner)
+        self.parameters = (*x.operands, *x.runtime_dims)
+        self.parts = {p: self._part(p) for p in self.parameters}
+        self.holders = {p: self._holders(p) for p in self.parameters}
+
+    # ------------------------------------------------------------------------------------------------- images
+    def _tensor(self, name: str) -> bool:
+        return name in self.x.operands and name not in self.x.scalars
+
+    def _part(self, name: str) -> int:
+        if not self._tensor(name):
+            return 8
+        if self.x.in_registers(name):
+            return -(-value_bits(self.x, name) // 8)
+        places = self.x.layout(name).grid(self.x.sample_dims(), self.x.sample_scalars())
+        return -(-places.items * DTYPES[self.x.operands[name].dtype].bits // 8 // ALIGN) * ALIGN
+
+    def _holders(self, name: str) -> int:
+        if not self._tensor(name):
+            return 1
+        if self.x.in_registers(name):
+            return self.lanes
+        return max(1, self.x.layout(name).grid(self.x.sample_dims(), self.x.sample_scalars()).lanes)
+
+    # --------------------------------------------------------------------------------------------------- text
+    def fresh(self) -> str:
+        return f"%v{next(self.numbers)}"
+
+    def let(self, text: str) -> str:
+        name = self.fresh()
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def kernel(self) -> LaneKernel:
+        llvm = self.target.codegen.llvm
+        if llvm is None:
+            raise SemanticsError(f"target {self.target.name} has no codegen.llvm")
+        dram = _memory(self.target, "dram")
+        lane = self.let(f"call i32 @{self._lane_id()}()")
+        self.lane = self.let(f"zext i32 {lane} to i64")
+        values = {p: self._value(p, dram) for p in self.parameters}
+        self._barrier(bool(self._shared()))
+        used, results = emit_llvm(self.target, self.x.name, values, self.fresh)
+        self.lines += used
+        self._finish_copies()
+        for name, value in results.items():
+            self._store(name, value, dram)
+        self._back(values, dram)
+        params = ", ".join(f"{_pointer(dram)} %{p}.q" for p in self.parameters)
+        convention, attributes = llvm.kernel.get("convention", ""), self._attributes(llvm.kernel)
+        head = f"define {convention} void @{self.name}({params}) {attributes} {{"
+        text = "\n".join(
+            [*self._scratch_text(), head, *(f"  {x}" for x in self.lines), "  ret void", "}", ""]
+        )
+        return LaneKernel(text, self.parameters, self.lanes, self.parts, self.holders)
+
+    def _lane_id(self) -> str:
+        index = self.target.levels[-1].index
+        if not index:
+            raise SemanticsError(
+                f"level {self.target.levels[-1].name} of target {self.target.name} gives no index"
+            )
+        return index[0]
+
+    def _attributes(self, settings: Any) -> str:
+        sizes = {"threads": self.lanes, "workgroup_x": self.lanes, "workgroup_y": 1, "workgroup_z": 1}
+        given = settings.get("attributes", {})
+        return " ".join(f'"{k}"="{str(v).format(**sizes)}"' for k, v in given.items())
+
+    def _address(self, base: str, pointer: str, name: str) -> str:
+        """Of this lane's part of an image; lanes beyond the last part take the last."""
+        if self.holders[name] == 1:
+            return base
+        which = self.lane
+        if self.holders[name] < self.lanes:
+            which = self.let(f"call i64 @llvm.umin.i64(i64 {self.lane}, i64 {self.holders[name] - 1})")
+        offset = self.let(f"mul i64 {which}, {self.parts[name]}")
+        return self.let(f"getelementptr i8, {pointer} {base}, i64 {offset}")
+
+    def _value(self, name: str, dram: Memory) -> str:
+        """An operand as the binding takes it: a value, or an address in its memory."""
+        here = self._address(f"%{name}.q", _pointer(dram), name)
+        if not self._tensor(name) or self.x.in_registers(name):
+            natural = natural_type_of(self.x, name)
+            bits = _mask_bits(natural)
+            loaded = self.let(f"load {bits or natural}, {_pointer(dram)} {here}, align 1")
+            return self.let(f"bitcast {bits} {loaded} to {natural}") if bits and bits != natural else loaded
+        memory = self.x.memory(name)
+        if memory.name == dram.name:
+            return here
+        there = self._address(self._scratch_base(name), _pointer(memory), name)
+        self._copy(there, _pointer(memory), here, _pointer(dram), name)
+        return there
+
+    def _copy(self, target: str, to: str, source: str, of: str, name: str) -> None:
+        """This lane's part.  (Lanes beyond the last part copy the same bytes to the same place, one after another.)"""
+        kind = f"<{self.parts[name]} x i8>"
+        if self.holders[name] < self.lanes:
+            kept = self.let(f"icmp ult i64 {self.lane}, {self.holders[name]}")
+            label = f"copy{next(self.numbers)}"
+            self.lines += [f"br i1 {kept}, label %{label}, label %{label}.done", f"{label}:"]
+            self._move(target, to, source, of, kind)
+            self.lines += [f"br label %{label}.done", f"{label}.done:"]
+        else:
+            self._move(target, to, source, of, kind)
+
+    def _move(self, target: str, to: str, source: str, of: str, kind: str) -> None:
+        loaded = self.let(f"load {kind}, {of} {source}, align {ALIGN}")
+        self.lines.append(f"store {kind} {loaded}, {to} {target}, align {ALIGN}")
+
+    def _store(self, name: str, value: str, dram: Memory) -> None:
+        natural = natural_type_of(self.x, name)
+        bits = _mask_bits(natural)
+        if bits and bits != natural:
+            value = self.let(f"bitcast {natural} {value} to {bits}")
+        here = self._address(f"%{name}.q", _pointer(dram), name)
+        self.lines.append(f"store {bits or natural} {value}, {_pointer(dram)} {here}, align 1")
+
+    # --------------------------------------------------------------------------------------------- scratchpad
+    def _shared(self) -> Iterator[str] | tuple[str, ...]:
+        return tuple(
+            p
+            for p in self.parameters
+            if self._tensor(p) and not self.x.in_registers(p) and self.x.memory(p).kind == "scratchpad"
+        )
+
+    def _scratch_base(self, name: str) -> str:
+        at = 0
+        for other in self._shared():
+            if other == name:
+                break
+            at += self.parts[other] * self.holders[other]
+        memory = self.x.memory(name)
+        if memory.kind != "scratchpad":
+            raise SemanticsError(f"operand {name} lies in {memory.name}, which a kernel cannot address")
+        return self.let(f"getelementptr i8, {_pointer(memory)} @{self.name}_scratch, i64 {at}")
+
+    def _scratch_text(self) -> list[str]:
+        total = sum(self.parts[p] * self.holders[p] for p in self._shared())
+        if not total:
+            return []
+        settings = self.target.codegen.llvm.kernel if self.target.codegen.llvm is not None else {}
+        if "static_scratchpad" not in settings:
+            raise SemanticsError(f"target {self.target.name} states no codegen.llvm.kernel.static_scratchpad")
+        return [f"@{self.name}_scratch = {settings['static_scratchpad'].replace('{bytes}', str(total))}", ""]
+
+    def _barrier(self, needed: bool) -> None:
+        if needed:
+            found = next(
+                (s for s in self.target.syncs.values() if s.kind == "barrier" and "llvm" in s.emit), None
+            )
+            if found is None:
+                raise SemanticsError(f"target {self.target.name} states no barrier")
+            self.lines += found.emit["llvm"].splitlines()
+
+    def _finish_copies(self) -> None:
+        """What a copy engine does is waited for."""
+        unit = self.target.unit(self.x.spec.unit)
+        for name in (unit.commit, unit.wait):
+            if name is not None:
+                self.lines += self.target.syncs[name].emit["llvm"].replace("{pending}", "0").splitlines()
+
+    def _back(self, values: dict[str, str], dram: Memory) -> None:
+        written = [p for p in self._shared() if p in self.x.writes]
+        self._barrier(bool(written))
+        for name in written:
+            here = self._address(f"%{name}.q", _pointer(dram), name)
+            self._copy(here, _pointer(dram), values[name], _pointer(self.x.memory(name)), name)
+
+
+def _memory(target: Target, kind: str) -> Memory:
+    found = next((m for m in target.memories if m.kind == kind), None)
+    if found is None:
+        raise SemanticsError(f"target {target.name} has no memory of kind {kind}")
+    return found
+
+
+def _pointer(memory: Memory) -> str:
+    return f"ptr addrspace({memory.address_space})" if memory.address_space else "ptr"
+
+
+def _mask_bits(natural: str) -> str | None:
+    """The integer that holds truth values in memory."""
+    if natural == element_type("bool"):
+        return "i1"
+    found = re.fullmatch(r"<(\d+) x i1>", natural)
+    return f"i{found[1]}" if found else None

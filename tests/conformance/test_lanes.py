@@ -1,0 +1,64 @@
+"""L2 on a machine of lanes: every use is a kernel of its own, run as interpreted instructions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hwsdk.conformance import runner, suite
+from hwsdk.conformance.devices import open_device
+from hwsdk.intrinsics import load_target
+
+TARGETS = Path(__file__).resolve().parents[2] / "targets"
+
+
+def outcomes(target: object, names: str) -> dict[str, tuple[str, str]]:
+    cases = runner.select(suite.collect(target, ["L2"]), ["L2"], names)  # type: ignore[arg-type]
+    done = runner.run(cases, open_device(target, isa=True))  # type: ignore[arg-type]
+    return {o.name: (o.status, o.reason) for o in done}
+
+
+@pytest.mark.parametrize(
+    ("name", "intrinsics"),
+    [
+        (
+            "cuda-sm80",
+            "mma_m16n8k16_bf16,mma_m16n8k8_tf32,mma_m16n8k32_u8i8,ldmatrix_x2_trans,cp_async_16,ballot",
+        ),
+        ("cuda-sm80", "shuffle_down,store_shared_8,load_dram_16,atomic_add_shared_f32,dot4_u8i8"),
+        ("rocm-gfx90a", "mfma_16x16x16_bf16,dpp_xor7,shuffle_idx,store_lds_16,atomic_add_dram_i32"),
+    ],
+)
+def test_bindings_do_what_their_semantics_say(name: str, intrinsics: str) -> None:
+    found = outcomes(load_target(name), intrinsics)
+    assert len(found) >= len(intrinsics.split(","))
+    assert {status for status, _ in found.values()} == {"pass"}, found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        # swapped registers of a fragment: still one-to-one, so only the instruction itself can tell
+        ("item = k//8*4 + m//8*2 + k % 2", "item = m//8*4 + k//8*2 + k % 2", "d: "),
+        (
+            "lane = m % 8*4 + n//2; item = m//8*2 + n % 2",
+            "lane = m % 8*4 + n % 4; item = m//8*2 + n//4",
+            "d: ",
+        ),
+    ],
+)
+def test_a_fragment_that_the_instruction_does_not_have_is_caught(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    text = (TARGETS / "cuda" / "cuda-sm80.yaml").read_text()
+    assert old in text
+    file = tmp_path / "wrong.yaml"
+    base = TARGETS / "cuda" / "cuda-base"
+    file.write_text(
+        text.replace(old, new).replace("extends: cuda-base", f"extends: {base}").replace("cuda-sm80", "wrong")
+    )
+    (status, reason), *_ = outcomes(load_target(str(file)), "mma_m16n8k16_bf16").values()
+    assert status == "fail"
+    assert message in reason
+    assert "elements differ" in reason
