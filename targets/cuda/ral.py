@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from hwsdk.targets.gpu import port
-from hwsdk.targets.gpu.port import Driver, GpuPort
+from hwsdk.targets.gpu import driver
+from hwsdk.targets.gpu.driver import Driver
+from hwsdk.targets.gpu.port import GpuPort
 
 _DRIVER = Driver(
     name="CUDA device",
@@ -28,8 +29,10 @@ class CudaPort(GpuPort):
     driver = _DRIVER
 
     def features(self, facts: dict[str, Any]) -> frozenset[str]:
-        """Code states the architecture it is for; the driver refuses what does not run here."""
-        return frozenset({self.arch(facts)})
+        """Architectures whose code runs here: text is assembled for later chips too, but not where its name ends in a
+        letter (features of one chip alone)."""
+        here = 10 * int(facts.get("major", 0)) + int(facts.get("minor", 0))
+        return frozenset({f"sm_{n}" for n in range(50, here + 1)} | {f"sm_{here}a"})
 
     def arch(self, facts: dict[str, Any]) -> str:
         return f"sm_{facts.get('major')}{facts.get('minor')}"
@@ -45,7 +48,7 @@ class CudaPort(GpuPort):
 
 def missing() -> list[str]:
     """What keeps this port from running here, in sentences."""
-    return port.missing(_DRIVER)
+    return driver.missing(_DRIVER)
 
 
 def devices() -> list[dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hwsdk.targets.gpu import port
+from hwsdk.targets.gpu import driver
 from hwsdk.targets.gpu.hip import DRIVER, HipDevice, devices
 
 __all__ = ["DcuPort", "devices", "missing"]
@@ -18,4 +18,4 @@ class DcuPort(HipDevice):
 
 def missing() -> list[str]:
     """What keeps this port from running here, in sentences."""
-    return port.missing(_DRIVER)
+    return driver.missing(_DRIVER)

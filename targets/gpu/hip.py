@@ -6,7 +6,8 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
-from .port import Driver, GpuPort
+from .driver import Driver
+from .port import GpuPort
 
 DRIVER = Driver(
     name="HIP device",

@@ -8,18 +8,17 @@ verbs of the C form are functions of `launch.ll`, which call the driver directly
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from hwsdk.ral_port.c_abi import RalStruct, as_struct, verb_type
 from hwsdk.ral_port.interface import PortError, Properties, Ral
 
 from .arrays import borrowed, lent
+from .driver import Driver, first_library
 from .staging import Staging
 
 MAX_GRID = (1 << 31) - 1
@@ -27,26 +26,6 @@ MAX_DYNAMIC_SCRATCH = 8  # attribute of a function: bytes that a launch may ask 
 STATIC_SCRATCH = 1  # attribute of a function: bytes that its code declares
 #: verb of the interface -> function of launch.ll
 _NATIVE = {"launch": "hwsdk_gpu_launch", "begin": "hwsdk_gpu_begin", "end": "hwsdk_gpu_end"}
-
-
-@dataclass(frozen=True)
-class Driver:
-    """A member of the family.
-
-    name: for people.  library: of the driver.  install: how to get cupy for it.  launch, set_device, fill_words:
-    functions of the library.  dlpack: its number among device types.  code: what its modules begin with.
-    records: can it record a stream?
-    """
-
-    name: str
-    library: tuple[str, ...]
-    install: str
-    launch: str
-    set_device: str
-    fill_words: str
-    dlpack: tuple[int, ...]
-    code: tuple[bytes, ...]
-    records: bool
 
 
 class GpuPort(Ral):
@@ -74,7 +53,7 @@ class GpuPort(Ral):
         except ImportError as e:
             raise self._fail("open", f"cupy cannot be imported ({e}); {self.driver.install}") from None
         self._cupy, self._runtime, self._cu = cupy, cupy.cuda.runtime, cupy.cuda.driver
-        self._library = _first_library(self.driver.library)
+        self._library = first_library(self.driver.library)
         try:
             count = self._runtime.getDeviceCount()
         except Exception as e:  # noqa: BLE001 - whatever the driver raises
@@ -388,25 +367,6 @@ class GpuPort(Ral):
     def status_text(self, status: int) -> str:
         """The driver's words for a status of its functions."""
         return f"status {status}"
-
-
-def missing(driver: Driver) -> list[str]:
-    """What keeps the port from running here."""
-    found = []
-    if _first_library(driver.library) is None:
-        found.append(f"the driver is not here ({driver.library[0]})")
-    if importlib.util.find_spec("cupy") is None:
-        found.append(f"cupy is not installed; {driver.install}")
-    return found
-
-
-def _first_library(names: Sequence[str]) -> Any:
-    for name in names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
 
 
 def _text(error: BaseException) -> str:

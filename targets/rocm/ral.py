@@ -1,6 +1,6 @@
 """The port to AMD GPUs: the HIP driver, over cupy for ROCm."""
 
-from hwsdk.targets.gpu import port
+from hwsdk.targets.gpu import driver
 from hwsdk.targets.gpu.hip import DRIVER, HipDevice, devices
 
 __all__ = ["HipPort", "devices", "missing"]
@@ -12,4 +12,4 @@ class HipPort(HipDevice):
 
 def missing() -> list[str]:
     """What keeps this port from running here, in sentences."""
-    return port.missing(DRIVER)
+    return driver.missing(DRIVER)

@@ -31,7 +31,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     made = FakeGpu()
     library = FakeLibrary(made)
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(made))
-    monkeypatch.setattr(gpu_port, "_first_library", lambda names: library)
+    monkeypatch.setattr(gpu_port, "first_library", lambda names: library)
     return made
 
 
@@ -378,3 +378,23 @@ def test_without_a_device_the_driver_says_why(
     monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "getDeviceCount", lambda: 1)
     with pytest.raises(DeviceError, match="no device 3: there are 1 devices"):
         CudaPort().open(3)
+
+
+def test_what_the_drivers_call_an_architecture() -> None:
+    from hwsdk.targets.dcu.ral import DcuPort
+    from hwsdk.targets.rocm.ral import HipPort
+
+    facts = {"gcnArchName": b"gfx90a:sramecc+:xnack-"}
+    assert HipPort().arch(facts) == "gfx90a"
+    assert HipPort().features(facts) == {"gfx90a", "sramecc"}
+    assert DcuPort().features({"gcnArchName": "gfx906"}) == {"gfx906"}
+    assert CudaPort().arch({"major": 8, "minor": 9}) == "sm_89"
+
+
+@pytest.mark.parametrize(
+    ("capability", "runs"), [((8, 0), True), ((8, 6), True), ((9, 0), True), ((7, 5), False)]
+)
+def test_text_for_an_older_chip_runs_on_a_newer_one(capability: tuple[int, int], runs: bool) -> None:
+    facts = {"major": capability[0], "minor": capability[1]}
+    assert ("sm_80" in CudaPort().features(facts)) == runs
+    assert ("sm_90a" in CudaPort().features(facts)) == (capability == (9, 0))
