@@ -76,7 +76,7 @@ def compile_graph(
     graph = optimise(graph, explicit_windows=target.codegen.model != "simd")
     inner = reserve(graph)
     cut, kernels = build_kernels(inner)
-    if target.codegen.model == "simd":
+    if target.codegen.model in ("simd", "simt"):
         kernels = attention_kernels(kernels, inner.outputs)
     lowered, extra = lower_kernels(kernels, inner, target, options, progress)
     shared = distinct(lowered)

@@ -6,6 +6,7 @@ from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.node_loops import context_of, lower_library
 from hwsdk.codegen.lower.simt.arg import lower_arg
+from hwsdk.codegen.lower.simt.attention import lower_attention
 from hwsdk.codegen.lower.simt.contraction import Contractions
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.map import lower_elements, lower_reduction
@@ -24,6 +25,7 @@ class SimtLowering:
     def __init__(self, target: Target, graph: Graph, ranges: Ranges) -> None:
         self.target, self.graph, self.ranges = target, graph, ranges
         self.chip = SimtChip.of(target)
+        self.constants = frozenset(graph.constants)
         self.machine = Machine.of(target)
         self.contractions = Contractions(self.chip, self.machine, ranges)
 
@@ -40,6 +42,9 @@ class SimtLowering:
                 self._between += between
                 return loops
             case "attention":
+                streaming = lower_attention(kernel, self.chip, self.machine, self.ranges, self.constants)
+                if streaming is not None:
+                    return [streaming]
                 return [x for part in kernel.parts for x in self._loops(part)]
             case "contraction":
                 return self.contractions.lower(kernel)

@@ -85,6 +85,27 @@ class LaneSortSchedule:
         return f"{self.lanes} lanes sort {self.lines} runs of {self.run} elements in the scratchpad"
 
 
+@dataclass(frozen=True)
+class LaneAttentionSchedule:
+    """Streaming attention.  intrinsic: of both products (empty: plain arithmetic).  rows: of Q in a workgroup of
+    `waves` lockstep groups.  columns: keys of a staged block.  direct: weights stay in registers between the products.
+    """
+
+    intrinsic: str
+    rows: int
+    columns: int
+    waves: int
+    direct: bool
+    why: Reasons = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        way = "registers" if self.direct else "the scratchpad"
+        return (
+            f"streaming, {self.intrinsic or 'plain arithmetic'}, {self.rows} rows in {self.waves} groups, blocks of"
+            f" {self.columns} keys, weights by {way}"
+        )
+
+
 def lanes_reason(chip: SimtChip, lanes: int, decision: str = "lanes") -> Reason:
     """Lanes come in lockstep groups, as many as a workgroup may have."""
     fields = [f"execution.{chip.lane.name}.count"]
