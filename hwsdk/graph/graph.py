@@ -208,7 +208,7 @@ class GraphBuilder:
             for value in inputs:
                 if self.values.get(value.name) is not value:
                     raise GraphError(f"operand {value} is not a value of this graph")
-            found = canonical_attrs(entry, attrs)
+            found = canonical_attrs(entry, attrs, inputs)
             results = entry.infer(found, inputs, self.constraints)
         except HwsdkError as e:
             self.constraints.restore(before)  # a refused node leaves no facts behind

@@ -79,7 +79,7 @@ class Attrs(Mapping[str, Any]):
 # ------------------------------------------------------------------------------------------------- attributes
 @dataclass(frozen=True)
 class Attr:
-    """kind: int ints pairs dim dims number bool str strs dtype.  `choices`: of a str.  None is allowed if it
+    """kind: int ints axis axes pairs dim dims number bool str strs dtype.  `choices`: of a str.  None is allowed if it
     is the default.
     """
 
@@ -118,6 +118,8 @@ def _string(x: Any) -> str:
 _CANONICAL: dict[str, Callable[[Any], Any]] = {
     "int": _integer,
     "ints": lambda x: tuple(_integer(i) for i in x),
+    "axis": _integer,
+    "axes": lambda x: tuple(_integer(i) for i in x),
     "pairs": lambda x: tuple((_integer(a), _integer(b)) for a, b in x),
     "dim": as_dim,
     "dims": lambda x: tuple(as_dim(i) for i in x),
@@ -129,8 +131,8 @@ _CANONICAL: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def canonical_attrs(op: OpDef, given: Mapping[str, Any]) -> Attrs:
-    """Checked attributes with defaults filled in, in the order of the op's table."""
+def canonical_attrs(op: OpDef, given: Mapping[str, Any], inputs: Sequence[Value]) -> Attrs:
+    """Checked attributes with defaults filled in, in the order of the op's table; axes are counted from the front."""
     if unknown := [n for n in given if n not in op.attrs]:
         raise GraphError(f"{op.name} has no attribute {unknown[0]!r}{nearest(unknown[0], op.attrs)}")
     found: dict[str, Any] = {}
@@ -147,7 +149,18 @@ def canonical_attrs(op: OpDef, given: Mapping[str, Any]) -> Attrs:
             raise GraphError(f"{op.name}: attribute {name!r} is not a valid {spec.kind}: {e}") from None
         if spec.choices and found[name] not in spec.choices:
             raise GraphError(f"{op.name}: attribute {name!r} is {value!r}{nearest(value, spec.choices)}")
+    rank = inputs[0].rank if inputs else len(found.get("shape", ()))
+    for name, spec in op.attrs.items():
+        if spec.kind in ("axis", "axes"):
+            found[name] = _from_front(found[name], rank)
     return Attrs(found)
+
+
+def _from_front(axes: Any, rank: int) -> Any:
+    """Axes with the negative ones counted from the front; what is out of range stays for the shape rule to refuse."""
+    if isinstance(axes, tuple):
+        return tuple(_from_front(a, rank) for a in axes)
+    return axes + rank if -rank <= axes < 0 else axes
 
 
 # -------------------------------------------------------------------------------------------------------- ops

@@ -208,10 +208,10 @@ def _top_k(attrs: Mapping[str, Any], x: Array) -> tuple[Array, Array]:
     return np.take_along_axis(x, order, axis), order.astype(np.int64)
 
 
-_AXIS = Attr("int")
+_AXIS = Attr("axis")
 _COMBINER = Attr("str", "none", COMBINERS)
 INDEX = table(
-    OpDef("gather", (2, 2), _infer_gather, _gather, {"axis": Attr("int", 0)}),
+    OpDef("gather", (2, 2), _infer_gather, _gather, {"axis": Attr("axis", 0)}),
     OpDef("gather_elements", (2, 2), _infer_gather_elements, _gather_elements, {"axis": _AXIS}),
     OpDef("gather_nd", (2, 2), _infer_gather_nd, _gather_nd, {"batch_dims": Attr("int", 0)}),
     OpDef("scatter_nd", (3, 3), _infer_scatter_nd, _scatter_nd, {"combiner": _COMBINER}),

@@ -169,7 +169,7 @@ REDUCE = table(
         (1, 1),
         _infer_reduce,
         _reduce,
-        {"kind": Attr("str", choices=REDUCE_KINDS), "axes": _INTS, "keepdims": Attr("bool", False)},
+        {"kind": Attr("str", choices=REDUCE_KINDS), "axes": Attr("axes"), "keepdims": Attr("bool", False)},
     ),
     OpDef(
         "reduce_window",
@@ -192,7 +192,7 @@ REDUCE = table(
         _cumulative,
         {
             "kind": Attr("str", choices=("sum", "prod", "max", "min")),
-            "axis": Attr("int"),
+            "axis": Attr("axis"),
             "exclusive": Attr("bool", False),
             "reverse": Attr("bool", False),
         },

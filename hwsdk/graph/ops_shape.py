@@ -191,14 +191,14 @@ SHAPE = table(
         (1, 1),
         _infer_reverse,
         lambda a, x: np.flip(x, a["axes"]) if a["axes"] else x,
-        {"axes": Attr("ints")},
+        {"axes": Attr("axes")},
     ),
     OpDef(
         "concat",
         (1, None),
         _infer_concat,
         lambda a, *xs: np.concatenate(xs, a["axis"]),
-        {"axis": Attr("int")},
+        {"axis": Attr("axis")},
     ),
     OpDef(
         "pad",
@@ -212,7 +212,7 @@ SHAPE = table(
             "value": Attr("number", 0),
         },
     ),
-    OpDef("iota", (0, 0), _infer_iota, _iota, {"dtype": Attr("dtype"), "shape": _DIMS, "axis": Attr("int")}),
+    OpDef("iota", (0, 0), _infer_iota, _iota, {"dtype": Attr("dtype"), "shape": _DIMS, "axis": Attr("axis")}),
     OpDef(
         "full", (0, 0), _infer_full, _full, {"shape": _DIMS, "dtype": Attr("dtype"), "value": Attr("number")}
     ),

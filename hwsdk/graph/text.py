@@ -336,8 +336,9 @@ class _Reader:
 
             list(line.items("}", pair))
         name = line.string() if line.accept("@") else results[0].name
+        known = [self.values[n] for n in operands if n in self.values]  # the verifier refuses the others
         try:
-            found: Attrs = canonical_attrs(op_def(op), attrs)
+            found: Attrs = canonical_attrs(op_def(op), attrs, known)
         except GraphError as e:
             raise GraphError(f"line {line.number}: {e}") from None
         self.nodes.append(Node(name, op, operands, tuple(v.name for v in results), found))

@@ -69,10 +69,11 @@ def _check_node(graph: Graph, node: Node, defined: set[str], constraints: Constr
         if name not in defined:
             known = "is defined later" if name in graph.values else "is not defined"
             raise GraphError(f"operand {name!r} {known}")
-    attrs = canonical_attrs(entry, node.attrs)
+    operands = [graph.values[n] for n in node.inputs]
+    attrs = canonical_attrs(entry, node.attrs, operands)
     if dict(attrs) != dict(node.attrs):
         raise GraphError(f"attributes {dict(node.attrs)} are not in canonical form {dict(attrs)}")
-    results = entry.infer(attrs, [graph.values[n] for n in node.inputs], constraints)
+    results = entry.infer(attrs, operands, constraints)
     _check_results(graph, node, results, defined, constraints)
 
 

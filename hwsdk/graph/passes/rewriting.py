@@ -120,7 +120,7 @@ class Rewriting:
     def emit(self, op: str, inputs: Sequence[Value] = (), **attrs: Any) -> Value:
         """The value of a node, after the rules; an equal node made before is used again."""
         entry = op_def(op)
-        found = canonical_attrs(entry, attrs)
+        found = canonical_attrs(entry, attrs, inputs)
         key = (op, tuple(v.name for v in inputs), found)
         if key in self._made:
             return self._made[key]
