@@ -178,16 +178,15 @@ class Inliner:
         return sym(name)
 
     def position(self, value: Value, extent: Index) -> Index:
-        """A value used as an index: a constant or an index expression stays one, anything else is bound."""
+        """A value used as an index into a non-empty extent: a constant or an index expression stays one, anything
+        else is bound."""
         if isinstance(value, Const):
             at = int(value.value)
-            if at >= 0:
-                return at
-            return extent + at
+            return self._held(at, extent) if at >= 0 else self._tidy(maximum(extent + at, 0))
         if isinstance(value, FromIndex):
             low, _ = bounds(value.index, self.ranges)
             if low is not None and low >= 0:
-                return value.index
+                return self._held(value.index, extent)
         key = ("", (), id(value))
         known = self._memo.get(key)
         if known is None:
@@ -197,6 +196,25 @@ class Inliner:
             known = self._memo[key] = FromIndex("i64", at_symbol)
         assert isinstance(known, FromIndex)
         return known.index
+
+    def _held(self, index: Index, extent: Index) -> Index:
+        """An index that is not negative, clamped to the last element unless it is known to be inside."""
+        _, most = bounds(self._tidy(index - extent), self.ranges)
+        return index if most is not None and most < 0 else self._tidy(minimum(index, extent - 1))
+
+    def looked_up(
+        self, data: str, index: tuple[Index, ...], axes: Sequence[int], where: Value | None
+    ) -> Value:
+        """An element that indices along `axes` name; 0 where one of these axes is empty."""
+        guard: Value | None = None
+        for axis in axes:
+            extent = self.graph.values[data].shape[axis]
+            least, _ = self.graph.constraints.range_of(extent)  # nothing loops over it: it may be 0 here
+            if least is None or least < 1:
+                some = Binary("bool", "ge", FromIndex("i64", extent), Const("i64", 1))
+                guard = both(guard, some)
+        value = self.element(data, index, both(where, guard))
+        return value if guard is None else Select(value.dtype, guard, value, literal(value.dtype, 0))
 
 
 def _splat(array: np.ndarray) -> bool:
@@ -337,14 +355,14 @@ def _gather(self: Inliner, node: Node, index: tuple[Index, ...], where: Value | 
     rank = len(self.graph.values[indices].shape)
     picked = self.element(indices, index[axis : axis + rank], where)
     at = self.position(picked, self.graph.values[data].shape[axis])
-    return self.element(data, (*index[:axis], at, *index[axis + rank :]), where)
+    return self.looked_up(data, (*index[:axis], at, *index[axis + rank :]), [axis], where)
 
 
 def _gather_elements(self: Inliner, node: Node, index: tuple[Index, ...], where: Value | None) -> Value:
     data, indices = node.inputs
     axis = node.attrs["axis"]
     at = self.position(self.element(indices, index, where), self.graph.values[data].shape[axis])
-    return self.element(data, (*index[:axis], at, *index[axis + 1 :]), where)
+    return self.looked_up(data, (*index[:axis], at, *index[axis + 1 :]), [axis], where)
 
 
 def _gather_nd(self: Inliner, node: Node, index: tuple[Index, ...], where: Value | None) -> Value:
@@ -362,7 +380,8 @@ def _gather_nd(self: Inliner, node: Node, index: tuple[Index, ...], where: Value
         )
         for k in range(count)
     ]
-    return self.element(data, (*index[:batch], *at, *index[outer:]), where)
+    axes = range(batch, batch + count)
+    return self.looked_up(data, (*index[:batch], *at, *index[outer:]), axes, where)
 
 
 _RULES: dict[str, Callable[[Inliner, Node, tuple[Index, ...], Value | None], Value]] = {
