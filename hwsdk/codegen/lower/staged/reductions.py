@@ -143,9 +143,11 @@ class ReductionLowering:
         return finish_kernel(self.kernel, self.namer, self.machine, loop, grid, work)
 
     def _place(self, number: Index, suffix: str) -> Place:
-        """Where a step is; rows may be none where nothing is reduced."""
+        """Where a step is; rows may be none where nothing is reduced, along the rows or around them."""
         place = self.tiling.place(number, suffix)
-        return replace(place, rows=place.rows if isinstance(place.rows, int) else maximum(0, place.rows))
+        around = product(i.extent for i in self.tiling.inner)
+        rows = place.rows if isinstance(place.rows, int) else maximum(0, place.rows)
+        return replace(place, rows=rows if isinstance(around, int) else rows * minimum(1, around))
 
     # ---------------------------------------------------------------------------------------------- computing
     def _use(self, op: VectorOp, lanes: Index, *operands: View | Value) -> Intrin:
