@@ -22,6 +22,7 @@ LEVELS: Mapping[str, str] = {
     "L1": "the run-time port: memory, copies, streams, errors, threads",
     "L2": "every intrinsic against its semantics",
     "L3": "every operation x dtype x dynamic sizes",
+    "L4": "random graphs against the interpreter, shrunk where they fail",
     "L5": "real models against their reference runtime",
 }
 STATUSES = ("pass", "fail", "unsupported", "expected_failure", "unexpected_pass", "not_run")

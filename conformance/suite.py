@@ -18,6 +18,7 @@ HOMES = {
     "L1": ("l1_port",),
     "L2": ("l2_intrinsics",),
     "L3": ("l3_ops", "l3_onnx"),
+    "L4": ("l4_random",),
     "L5": ("l5_models",),
 }
 
