@@ -2,8 +2,8 @@
 
     error(y) = what the errors of the operands can do to y  +  what the operation adds
 
-The first part is found by moving one operand at a time by its error (element by element), by the operation itself on the
-errors (what only moves or adds elements), or by its magnitudes (products).  The second part is that of `tolerance`.
+The first part is found by moving one operand at a time by its error (element by element), by the operation itself on
+the errors (what only moves or adds elements), or by its magnitudes (products).  The second part is that of `tolerance`.
 Where a comparison, a conversion to an integer or an index may go either way, and where a value is not finite, the error
 is infinite: nothing can be said about that element, and nothing is.
 
@@ -29,10 +29,9 @@ from hwsdk.graph.scalar import SCALAR
 from hwsdk.target_desc import Target
 
 from .data import float_limits
-from .tolerance import SMALLEST_NORMAL, growth, unit
+from .tolerance import FUNCTION_ULP, SMALLEST_NORMAL, growth, unit
 
 Array = np.ndarray[Any, Any]
-FUNCTION_ULP = 4.0  # what the core's own functions promise where a description states nothing
 SLACK = 2.0  # the passes may put the roundings of a chain into another order, and bounds are of first order
 EXACT = frozenset("neg abs max min floor ceil round trunc sign".split())
 ROUNDED = frozenset("add sub mul div sqrt fma".split())
@@ -40,7 +39,17 @@ MOVES = frozenset(
     "reshape transpose broadcast_in_dim slice reverse concat pad gather gather_elements gather_nd".split()
 )
 INDEXED = frozenset("gather gather_elements gather_nd scatter_nd scatter_elements".split())  # operand 1
-SINGULAR = {"div": 1, "floordiv": 1, "mod": 1, "fmod": 1, "reciprocal": 0, "rsqrt": 0, "log": 0, "log2": 0, "pow": 0}
+SINGULAR = {
+    "div": 1,
+    "floordiv": 1,
+    "mod": 1,
+    "fmod": 1,
+    "reciprocal": 0,
+    "rsqrt": 0,
+    "log": 0,
+    "log2": 0,
+    "pow": 0,
+}
 PERIODIC = frozenset(("sin", "cos", "tan"))
 
 
@@ -279,7 +288,9 @@ def _nearest(ordered: Array, axis: int) -> Array:
     left[axis], right[axis] = (1, 0), (0, 1)
     if not ordered.shape[axis]:
         return ordered
-    return np.minimum(np.pad(step, left, constant_values=np.inf), np.pad(step, right, constant_values=np.inf))
+    return np.asarray(
+        np.minimum(np.pad(step, left, constant_values=np.inf), np.pad(step, right, constant_values=np.inf))
+    )
 
 
 def _ordered(use: Use) -> list[Array]:

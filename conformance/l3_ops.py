@@ -24,10 +24,9 @@ from . import data
 from .model import Case, Mismatch, Session, Unsupported
 from .ops import specs
 from .ops.spec import Make, Sizes, Spec
-from .tolerance import Tolerance, compare
+from .tolerance import FUNCTION_ULP, Tolerance, compare
 
 Array = np.ndarray[Any, Any]
-FUNCTION_ULP = 4.0  # what the core's own functions promise where a description states nothing
 
 
 def cases(target: Target) -> list[Case]:

@@ -1,15 +1,16 @@
 """L4: random graphs, one compile each, at three sizes, against the graph interpreter.
 
-A case is a seed: `hwsdk conformance run --level L4 --filter seed-17` repeats one, also beyond the default number, and
-`--graphs 500` runs more of them.  The reference is the interpreter in f64, the bound of each element follows from the
-operations before it (`error_bounds`).  A graph that fails is made small first (`shrinking`) and printed.
+A case is a seed: `hwsdk conformance run --level L4 --filter L4/seed-17` repeats one, also beyond the default number,
+and `--graphs 500` runs more of them.  The reference is the interpreter in f64, the bound of each element follows from
+the operations before it (`error_bounds`).  A graph that fails is made small first (`shrinking`) and printed.
 
-Design choice: what the description cannot express is found by compiling one node of each kind, so every graph of a target
-uses all that it has and nothing else.
+Design choice: what the description cannot express is found by compiling one node of each kind, so every graph of a
+target uses all that it has and nothing else.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any
@@ -43,6 +44,12 @@ def cases(target: Target, seeds: Iterable[int] = range(GRAPHS)) -> list[Case]:
     return [Case("L4", f"seed-{seed}", partial(_run, seed)) for seed in seeds]
 
 
+def seeds(graphs: int | None, pattern: str) -> list[int]:
+    """The first ones, and those that a pattern names: `seed-4711`."""
+    first = range(GRAPHS if graphs is None else graphs)
+    return [*first, *sorted({int(s) for s in re.findall(r"seed-(\d+)", pattern)} - set(first))]
+
+
 def _run(seed: int, session: Session) -> None:
     target = session.device.target
     made = sample(seed, _dtypes(target), partial(expressible, target))
@@ -59,7 +66,9 @@ def _run(seed: int, session: Session) -> None:
         worst, checked, total = max(worst, ratio), checked + sure, total + count
     if program.compiles != 1:
         raise Mismatch(f"{program.compiles} compiles for {len(made.sizes)} sizes, 1 expected")
-    session.measured.update(nodes=len(made.graph.nodes), error_of_bound=round(worst, 4), elements=total, checked=checked)
+    session.measured.update(
+        nodes=len(made.graph.nodes), error_of_bound=round(worst, 4), elements=total, checked=checked
+    )
 
 
 def _built(session: Session, made: Sample, seed: int) -> Any:
@@ -104,7 +113,11 @@ def _check(
     for name, value in zip(graph.output_names, graph.outputs):
         one = known[value]
         ratio = compare(name, got[name], one, graph.values[value].dtype)
-        worst, sure, total = max(worst, ratio), sure + int(np.isfinite(one.error).sum()), total + one.error.size
+        worst, sure, total = (
+            max(worst, ratio),
+            sure + int(np.isfinite(one.error).sum()),
+            total + one.error.size,
+        )
     return worst, sure, total
 
 
@@ -165,11 +178,11 @@ def _report(seed: int, failure: Failure, session: Session) -> str:
     shapes = ", ".join(f"{k}: {v.dtype}{list(v.shape)}" for k, v in failure.inputs.items())
     return (
         f"{failure.message}\nseed {seed}, smallest failing part, inputs {shapes}; again: hwsdk conformance run "
-        f"-t {session.device.target.name} --level L4 --filter seed-{seed}\n{print_graph(failure.graph)}"
+        f"-t {session.device.target.name} --level L4 --filter L4/seed-{seed}\n{print_graph(failure.graph)}"
     )
 
 
-# --------------------------------------------------------------------------------------------- what a target can express
+# -------------------------------------------------------------------------------------------- what a target can express
 @lru_cache(maxsize=4096)
 def expressible(target: Target, kind: str, dtype: str) -> bool:
     """Does a node of that kind compile for the target?  Only asked where every operation must be an intrinsic."""

@@ -103,13 +103,17 @@ class Growing:
         """Symbols and small numbers."""
         rank = int(self.rng.integers(1, 5)) if rank is None else rank
         return tuple(
-            sym(str(self.rng.choice(self.symbols))) if self.rng.random() < 0.6 else int(self.rng.choice(STATIC))
+            sym(str(self.rng.choice(self.symbols)))
+            if self.rng.random() < 0.6
+            else int(self.rng.choice(STATIC))
             for _ in range(rank)
         )
 
     def extent(self) -> Dim:
         """A small number, or a symbol that an input determines."""
-        known = [s for s in self.symbols if any(sym(s) in self.builder.values[name].shape for name in self.domains)]
+        known = [
+            s for s in self.symbols if any(sym(s) in self.builder.values[name].shape for name in self.domains)
+        ]
         return sym(str(self.pick(*known))) if known and self.flag() else int(self.rng.choice(STATIC))
 
     def fit(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -154,14 +158,25 @@ class Growing:
     def pick(self, *choices: Any) -> Any:
         return choices[int(self.rng.integers(len(choices)))]
 
-    def node(self, op: str, *inputs: Value, **attrs: Any) -> Any:
+    def node(self, op: str, *inputs: Value, **attrs: Any) -> Value:
+        """The result of a node."""
+        (found,) = self._results(op, inputs, attrs)
+        return found
+
+    def pair(self, op: str, *inputs: Value, **attrs: Any) -> tuple[Value, Value]:
+        """The two results of a node."""
+        first, second = self._results(op, inputs, attrs)
+        return first, second
+
+    def _results(self, op: str, inputs: Sequence[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
         """A node, unless the target lacks the operation or the graph refuses it."""
         if not self.supports(_kind(op, attrs), inputs[0].dtype if inputs else str(attrs.get("dtype", "f32"))):
             raise Skip
         try:
-            return self.builder.node(op, list(inputs), **attrs)
+            found = self.builder.node(op, list(inputs), **attrs)
         except HwsdkError:
             raise Skip from None
+        return found if isinstance(found, tuple) else (found,)
 
     def number(self, value: float, like: Value) -> Value:
         """One number in the shape and dtype of a value."""
@@ -178,7 +193,7 @@ class Growing:
         choice = self.rng.random()
         if same and choice < 0.4:
             return same[int(self.rng.integers(len(same)))]
-        if choice < 0.55:
+        if choice < 0.55 and x.dtype != "bool":
             return self.number(self.pick(0, 1, 2, 3), x)
         if choice < 0.8 and x.rank:
             axis = self.axis(x)
@@ -195,4 +210,3 @@ def _kind(op: str, attrs: Mapping[str, Any]) -> str:
 def _weights(floats: Sequence[str]) -> list[float]:
     raw = [3.0 if d == "f32" else 1.0 for d in floats]
     return [r / sum(raw) for r in raw]
-

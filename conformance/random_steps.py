@@ -1,6 +1,7 @@
 """What a random graph may grow by: one function per step, and how often each is drawn.
 
-Design choice: a step reads like the line of a model that it stands for; guards against poles and overflow are part of it.
+Design choice: a step reads like the line of a model that it stands for; guards against poles and overflow are part of
+it.
 """
 
 from __future__ import annotations
@@ -37,25 +38,25 @@ def _unary(g: Growing) -> Value:
         x = g.node("add", g.node("abs", x), g.number(0.5, x))
     if op in BOUNDED:
         x = g.node("min", x, g.number(3, x))
-    return g.node(op, x)  # type: ignore[no-any-return]
+    return g.node(op, x)
 
 
 def _binary(g: Growing) -> Value:
     x = g.any("f")
     y = g.partner(x)
     x, y = (x, y) if g.flag() else (y, x)
-    return g.node(str(g.rng.choice(BINARY)), x, y)  # type: ignore[no-any-return]
+    return g.node(str(g.rng.choice(BINARY)), x, y)
 
 
 def _quotient(g: Growing) -> Value:
     x = g.any("f")
     y = g.node("abs", g.partner(x))
-    return g.node("div", x, g.node("add", y, g.number(0.5, x)))  # type: ignore[no-any-return]
+    return g.node("div", x, g.node("add", y, g.number(0.5, x)))
 
 
 def _integer(g: Growing) -> Value:
     x = _integers(g)
-    return g.node(str(g.rng.choice(INTEGER)), x, g.partner(x))  # type: ignore[no-any-return]
+    return g.node(str(g.rng.choice(INTEGER)), x, g.partner(x))
 
 
 def _integers(g: Growing) -> Value:
@@ -72,14 +73,17 @@ def _compare(g: Growing) -> Value:
     if not g.logic:
         raise Skip
     x = g.any("fiu")
-    return g.node(str(g.rng.choice(COMPARE)), x, g.partner(x))  # type: ignore[no-any-return]
+    return g.node(str(g.rng.choice(COMPARE)), x, g.partner(x))
 
 
 def _logic(g: Growing) -> Value:
-    x = g.any("b")
+    if not g.logic:
+        raise Skip
+    known = [v for v in g.pool if v.dtype == "bool"]
+    x = g.pick(*known) if known else g.input("bool", g.shape())
     if g.flag():
-        return g.node("not", x)  # type: ignore[no-any-return]
-    return g.node(str(g.rng.choice(LOGIC)), x, g.partner(x))  # type: ignore[no-any-return]
+        return g.node("not", x)
+    return g.node(str(g.rng.choice(LOGIC)), x, g.partner(x))
 
 
 def _select(g: Growing) -> Value:
@@ -88,7 +92,7 @@ def _select(g: Growing) -> Value:
     x = g.any("fiu")
     same = [v for v in g.pool if v.dtype == "bool" and v.shape == x.shape]
     condition = g.pick(*same) if same and g.flag() else g.node("gt", x, g.number(0, x))
-    return g.node("select", condition, x, g.partner(x))  # type: ignore[no-any-return]
+    return g.node("select", condition, x, g.partner(x))
 
 
 def _cast(g: Growing) -> Value:
@@ -97,7 +101,7 @@ def _cast(g: Growing) -> Value:
     to = str(g.pick(*kinds))
     if to == x.dtype:
         raise Skip
-    return g.node("cast", x, dtype=to)  # type: ignore[no-any-return]
+    return g.node("cast", x, dtype=to)
 
 
 # ------------------------------------------------------------------------------------------------------------- movement
@@ -106,7 +110,7 @@ def _broadcast(g: Growing) -> Value:
     place = int(g.rng.integers(x.rank + 1))
     shape = g.fit((*x.shape[:place], g.extent(), *x.shape[place:]))
     kept = tuple(i for i in range(len(shape)) if i != place)
-    return g.node("broadcast_in_dim", x, shape=shape, dims=kept)  # type: ignore[no-any-return]
+    return g.node("broadcast_in_dim", x, shape=shape, dims=kept)
 
 
 def _reshape(g: Growing) -> Value:
@@ -123,12 +127,12 @@ def _reshape(g: Growing) -> Value:
         del shape[axis]
     else:
         shape.insert(axis, 1)
-    return g.node("reshape", x, shape=tuple(shape))  # type: ignore[no-any-return]
+    return g.node("reshape", x, shape=tuple(shape))
 
 
 def _transpose(g: Growing) -> Value:
     x = g.any(rank=2)
-    return g.node("transpose", x, perm=tuple(map(int, g.rng.permutation(x.rank))))  # type: ignore[no-any-return]
+    return g.node("transpose", x, perm=tuple(map(int, g.rng.permutation(x.rank))))
 
 
 def _slice(g: Growing) -> Value:
@@ -144,12 +148,12 @@ def _slice(g: Growing) -> Value:
         starts[axis] = minimum(first - 1 if isinstance(first, int) else first, int(g.rng.integers(1, 4)))
     elif g.flag():
         limits[axis] = minimum(x.shape[axis], int(g.rng.integers(1, 6)))
-    return g.node("slice", x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))  # type: ignore[no-any-return]
+    return g.node("slice", x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
 
 
 def _reverse(g: Growing) -> Value:
     x = g.any(rank=1)
-    return g.node("reverse", x, axes=(g.signed(g.axis(x), x),))  # type: ignore[no-any-return]
+    return g.node("reverse", x, axes=(g.signed(g.axis(x), x),))
 
 
 def _concat(g: Growing) -> Value:
@@ -157,10 +161,14 @@ def _concat(g: Growing) -> Value:
     axis = g.axis(x)
     fitting = [v for v in g.pool if v.dtype == x.dtype and v.rank == x.rank
                and all(a == b for i, (a, b) in enumerate(zip(v.shape, x.shape)) if i != axis)]  # fmt: skip
-    other = g.pick(*fitting) if g.flag() else g.input(x.dtype, (*x.shape[:axis], *g.shape(1), *x.shape[axis + 1 :]))
+    other = (
+        g.pick(*fitting)
+        if g.flag()
+        else g.input(x.dtype, (*x.shape[:axis], *g.shape(1), *x.shape[axis + 1 :]))
+    )
     parts = [x, other] if g.flag() else [other, x]
     g.fit((*x.shape[:axis], x.shape[axis] + other.shape[axis], *x.shape[axis + 1 :]))
-    return g.node("concat", *parts, axis=g.signed(axis, x))  # type: ignore[no-any-return]
+    return g.node("concat", *parts, axis=g.signed(axis, x))
 
 
 def _pad(g: Growing) -> Value:
@@ -171,12 +179,12 @@ def _pad(g: Growing) -> Value:
     static = isinstance(x.shape[axis], int) and int(str(x.shape[axis])) > 3
     mode = g.pick("constant", "edge", "reflect") if static else "constant"
     g.fit((*x.shape[:axis], x.shape[axis] + low[axis] + high[axis], *x.shape[axis + 1 :]))
-    return g.node("pad", x, low=tuple(low), high=tuple(high), mode=mode, value=g.pick(0, 1))  # type: ignore[no-any-return]
+    return g.node("pad", x, low=tuple(low), high=tuple(high), mode=mode, value=g.pick(0, 1))
 
 
 def _iota(g: Growing) -> Value:
     x = g.any("fiu", rank=1)
-    return g.node("add", x, g.node("iota", dtype=x.dtype, shape=x.shape, axis=g.signed(g.axis(x), x)))  # type: ignore[no-any-return]
+    return g.node("add", x, g.node("iota", dtype=x.dtype, shape=x.shape, axis=g.signed(g.axis(x), x)))
 
 
 # ------------------------------------------------------------------------------------------------- reductions and order
@@ -190,7 +198,7 @@ def _reduce(g: Growing) -> Value:
     axes = tuple(sorted(map(int, g.rng.permutation(x.rank)[:count])))
     if kind == "prod" and DTYPES[x.dtype].kind == "f":
         x = g.node("tanh", x)
-    return g.node("reduce", x, kind=kind, axes=tuple(g.signed(a, x) for a in axes), keepdims=g.flag())  # type: ignore[no-any-return]
+    return g.node("reduce", x, kind=kind, axes=tuple(g.signed(a, x) for a in axes), keepdims=g.flag())
 
 
 def _window(g: Growing) -> Value:
@@ -202,26 +210,31 @@ def _window(g: Growing) -> Value:
     return g.node(
         "reduce_window", x, kind=g.pick("sum", "max", "min"), window=tuple(window), strides=tuple(strides),
         low=tuple(low), high=tuple(int(w > 1) for w in window), dilations=(1,) * x.rank,
-    )  # type: ignore[no-any-return]  # fmt: skip
+    )  # fmt: skip
 
 
 def _cumulative(g: Growing) -> Value:
     x = g.any("fiu", rank=1)
-    return g.node(  # type: ignore[no-any-return]
-        "cumulative", x, kind=g.pick("sum", "max", "sum"), axis=g.signed(g.axis(x), x), exclusive=g.flag(), reverse=g.flag()
+    return g.node(
+        "cumulative",
+        x,
+        kind=g.pick("sum", "max", "sum"),
+        axis=g.signed(g.axis(x), x),
+        exclusive=g.flag(),
+        reverse=g.flag(),
     )
 
 
 def _sort(g: Growing) -> Value:
     x = g.any("fiu", rank=1)
-    values, places = g.node("sort", x, axis=g.signed(g.axis(x), x), descending=g.flag())
+    values, places = g.pair("sort", x, axis=g.signed(g.axis(x), x), descending=g.flag())
     return _one_of(g, values, places)
 
 
 def _top_k(g: Growing) -> Value:
     x = g.any("fiu", rank=1)
     axis = g.axis(x)
-    values, places = g.node("top_k", x, axis=g.signed(axis, x), k=minimum(x.shape[axis], 3), largest=g.flag())
+    values, places = g.pair("top_k", x, axis=g.signed(axis, x), k=minimum(x.shape[axis], 3), largest=g.flag())
     return _one_of(g, values, places)
 
 
@@ -239,14 +252,14 @@ def _gather(g: Growing) -> Value:
     axis = g.axis(x)
     shape = g.shape(int(g.rng.integers(1, 3)))
     g.fit((*x.shape[:axis], *shape, *x.shape[axis + 1 :]))
-    return g.node("gather", x, g.input("i64", shape, "index9"), axis=g.signed(axis, x))  # type: ignore[no-any-return]
+    return g.node("gather", x, g.input("i64", shape, "index9"), axis=g.signed(axis, x))
 
 
 def _embedding(g: Growing) -> Value:
     width = int(g.pick(4, 8, 16))
     index = g.input("i64", g.shape(int(g.rng.integers(1, 3))), "index9")
     g.fit((*index.shape, width))
-    return g.node("gather", g.constant(g.main, (9, width)), index, axis=0)  # type: ignore[no-any-return]
+    return g.node("gather", g.constant(g.main, (9, width)), index, axis=0)
 
 
 def _scatter(g: Growing) -> Value:
@@ -254,7 +267,7 @@ def _scatter(g: Growing) -> Value:
     count = g.shape(1)
     updates = g.input(x.dtype, (*count, *x.shape[1:]), "small")
     index = g.input("i64", (*count, 1), "index9")
-    return g.node("scatter_nd", x, index, updates, combiner="add")  # type: ignore[no-any-return]
+    return g.node("scatter_nd", x, index, updates, combiner="add")
 
 
 # ------------------------------------------------------------------------------------------------------------- products
@@ -272,7 +285,7 @@ def _dense(g: Growing) -> Value:
     if g.flag():
         row = g.input(x.dtype, (w.shape[1],))
         y = g.node("add", y, g.node("broadcast_in_dim", row, shape=y.shape, dims=(y.rank - 1,)))
-    return y  # type: ignore[no-any-return]
+    return y
 
 
 def _similarity(g: Growing) -> Value:
@@ -283,7 +296,7 @@ def _similarity(g: Growing) -> Value:
     free = 2 * x.rank - 3 - over
     g.fit((*x.shape[: x.rank - 2], x.shape[free], x.shape[free]))
     batch = tuple((i, i) for i in range(x.rank - 2))
-    return g.node("dot_general", x, y, batch=batch, contract=((over, over),))  # type: ignore[no-any-return]
+    return g.node("dot_general", x, y, batch=batch, contract=((over, over),))
 
 
 def _integer_product(g: Growing) -> Value:
@@ -292,7 +305,7 @@ def _integer_product(g: Growing) -> Value:
     k = int(g.pick(4, 16, 33))
     x = g.input("i8", (*g.shape(1), k))
     w = g.constant("i8", (k, int(g.pick(3, 8, 17))))
-    return g.node("dot_general", x, w, batch=(), contract=((1, 0),))  # type: ignore[no-any-return]
+    return g.node("dot_general", x, w, batch=(), contract=((1, 0),))
 
 
 def _conv(g: Growing) -> Value:
@@ -306,7 +319,7 @@ def _conv(g: Growing) -> Value:
         "conv", x, g.constant(g.main, (*window, channels // groups, filters)), groups=groups,
         strides=tuple(int(v) for v in g.rng.integers(1, 3, spatial)), dilations=(1,) * spatial,
         low=tuple(v // 2 for v in window), high=tuple(v - 1 for v in window),
-    )  # type: ignore[no-any-return]  # fmt: skip
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------- patterns
@@ -321,7 +334,7 @@ def softmax(g: Growing, x: Value, axis: int) -> Value:
     top = g.node("reduce", x, kind="max", axes=(axis,), keepdims=False)
     e = g.node("exp", g.node("sub", x, g.spread(top, x.shape, (axis,))))
     total = g.node("reduce", e, kind="sum", axes=(axis,), keepdims=False)
-    return g.node("div", e, g.spread(total, x.shape, (axis,)))  # type: ignore[no-any-return]
+    return g.node("div", e, g.spread(total, x.shape, (axis,)))
 
 
 def _normalise(g: Growing) -> Value:
@@ -334,12 +347,12 @@ def _normalise(g: Growing) -> Value:
 
     def mean(y: Value) -> Value:
         total = g.node("reduce", y, kind="sum", axes=last, keepdims=False)
-        return g.node("mul", total, g.number(share, total))  # type: ignore[no-any-return]
+        return g.node("mul", total, g.number(share, total))
 
     centred = g.node("sub", x, g.spread(mean(x), x.shape, last))
     spread = mean(g.node("mul", centred, centred))
     scale = g.node("rsqrt", g.node("add", spread, g.number(0.125, spread)))
-    return g.node("mul", centred, g.spread(scale, x.shape, last))  # type: ignore[no-any-return]
+    return g.node("mul", centred, g.spread(scale, x.shape, last))
 
 
 def _attention(g: Growing) -> Value:
@@ -349,13 +362,13 @@ def _attention(g: Growing) -> Value:
     q, k, v = (g.input(g.main, (heads, n, width)) for n in (rows, columns, columns))
     scores = g.node("dot_general", q, k, batch=((0, 0),), contract=((2, 2),))
     seen = softmax(g, g.node("mul", scores, g.number(0.5, scores)), 2)
-    return g.node("dot_general", seen, v, batch=((0, 0),), contract=((2, 1),))  # type: ignore[no-any-return]
+    return g.node("dot_general", seen, v, batch=((0, 0),), contract=((2, 1),))
 
 
 def _gelu(g: Growing) -> Value:
     x = g.any("f")
     inner = g.node("add", g.node("erf", g.node("mul", x, g.number(0.7071, x))), g.number(1, x))
-    return g.node("mul", g.node("mul", x, g.number(0.5, x)), inner)  # type: ignore[no-any-return]
+    return g.node("mul", g.node("mul", x, g.number(0.5, x)), inner)
 
 
 STEPS: Mapping[str, tuple[float, Step]] = {

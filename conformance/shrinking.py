@@ -18,8 +18,8 @@ import numpy as np
 
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.errors import HwsdkError
-from hwsdk.graph.dims import Expr, free_symbols
-from hwsdk.graph.graph import Graph, GraphBuilder, Value
+from hwsdk.graph.dims import free_symbols, sym
+from hwsdk.graph.graph import Graph, GraphBuilder, Node, Value
 from hwsdk.graph.interpret import bind_symbols
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +35,9 @@ class Failure:
     message: str
 
 
-Fails = Callable[[Graph, Mapping[str, Array]], str]  # the message; empty where nothing is wrong or nothing can be said
+Fails = Callable[
+    [Graph, Mapping[str, Array]], str
+]  # the message; empty where nothing is wrong or nothing can be said
 Values = Callable[[Graph, Mapping[str, Array]], Mapping[str, Array]]  # every value of a graph
 
 
@@ -84,16 +86,14 @@ def _candidates(failure: Failure, values: Values) -> Iterator[tuple[Graph, dict[
         yield from _smaller(graph, inputs, size)
 
 
-def _arrays(
-    graph: Graph, inputs: Mapping[str, Array], known: Mapping[str, Array]
-) -> dict[str, Array]:
+def _arrays(graph: Graph, inputs: Mapping[str, Array], known: Mapping[str, Array]) -> dict[str, Array]:
     return {v.name: inputs[v.name] if v.name in inputs else known[v.name].astype(numpy_dtype(v.dtype))
             for v in graph.inputs}  # fmt: skip
 
 
 def rebuilt(graph: Graph, outputs: Sequence[tuple[str, str]], cut: set[str]) -> Graph | None:
-    """The part of a graph that these outputs (public name, value) need, where the values in `cut` are inputs; None where
-    that is no graph."""
+    """The part of a graph that these outputs (public name, value) need, where the values in `cut` are inputs; None
+    where that is no graph."""
     needed, wanted = [], {name for _, name in outputs}
     for node in reversed(graph.nodes):
         if any(name in wanted and name not in cut for name in node.outputs):
@@ -102,28 +102,36 @@ def rebuilt(graph: Graph, outputs: Sequence[tuple[str, str]], cut: set[str]) -> 
     if not needed:
         return None
     builder = GraphBuilder(graph.name)
-    made: dict[str, Value] = {}
     try:
-        for value in [*graph.inputs, *(graph.values[c] for c in sorted(cut))]:
-            if value.name in wanted:
-                made[value.name] = builder.input(value.name, value.dtype, value.shape)
-        for name, array in graph.constants.items():
-            if name in wanted:
-                made[name] = builder.constant_as(name, array)
-        for node in reversed(needed):
-            names = [f"{n}.unused" if n in made else n for n in node.outputs]
-            operands = [made[n] for n in node.inputs]
-            results = builder.node(node.op, operands, name=node.name, outputs=names, **node.attrs)
-            for name, result in zip(node.outputs, results if isinstance(results, tuple) else (results,)):
-                made.setdefault(name, result)
+        made = _copied(graph, builder, list(reversed(needed)), wanted, cut)
         for public, name in outputs:
             builder.output(made[name], public)
     except HwsdkError:
         return None
     found = builder.finish()
     bound = {s for v in found.inputs for d in v.shape for s in free_symbols(d)}
-    used = {s for v in found.values.values() for d in v.shape if isinstance(d, Expr) for s in free_symbols(d)}
+    used = {s for v in found.values.values() for d in v.shape for s in free_symbols(d)}
     return found if used <= bound else None
+
+
+def _copied(
+    graph: Graph, builder: GraphBuilder, nodes: Sequence[Node], wanted: set[str], cut: set[str]
+) -> dict[str, Value]:
+    """The values of the part by their names in the whole."""
+    made: dict[str, Value] = {}
+    for value in [*graph.inputs, *(graph.values[c] for c in sorted(cut))]:
+        if value.name in wanted:
+            made[value.name] = builder.input(value.name, value.dtype, value.shape)
+    for name, array in graph.constants.items():
+        if name in wanted:
+            made[name] = builder.constant_as(name, array)
+    for node in nodes:
+        names = [f"{n}.unused" if n in made else n for n in node.outputs]
+        operands = [made[n] for n in node.inputs]
+        results = builder.node(node.op, operands, name=node.name, outputs=names, **node.attrs)
+        for name, result in zip(node.outputs, results if isinstance(results, tuple) else (results,)):
+            made.setdefault(name, result)
+    return made
 
 
 def _smaller(
@@ -137,13 +145,8 @@ def _smaller(
         for value in graph.inputs:
             array = inputs[value.name]
             for axis, d in enumerate(value.shape):
-                if free_symbols(d) == {symbol} and d == _plain(symbol):
+                if d == sym(symbol):
                     array = array.take(range(size), axis)
             less[value.name] = array
-        yield graph, less
-
-
-def _plain(symbol: str) -> Any:
-    from hwsdk.graph.dims import sym
-
-    return sym(symbol)
+        if any(less[name].shape != array.shape for name, array in inputs.items() if name in less):
+            yield graph, less

@@ -23,8 +23,10 @@ HOMES = {
 }
 
 
-def collect(target: Target, levels: Sequence[str] = (), pattern: str = "") -> list[Case]:
-    """The cases of some levels (default: all).
+def collect(
+    target: Target, levels: Sequence[str] = (), pattern: str = "", graphs: int | None = None
+) -> list[Case]:
+    """The cases of some levels (default: all).  graphs: how many random ones; those that `pattern` names come too.
 
     The node tests of the onnx package take seconds to load: they are left out when `pattern` finds other cases.
     """
@@ -33,5 +35,8 @@ def collect(target: Target, levels: Sequence[str] = (), pattern: str = "") -> li
         for home in HOMES[level]:
             if home == "l3_onnx" and pattern and "onnx" not in pattern and select(found, levels, pattern):
                 continue
-            found += import_module(f".{home}", __package__).cases(target)
+            module = import_module(f".{home}", __package__)
+            found += (
+                module.cases(target, module.seeds(graphs, pattern)) if level == "L4" else module.cases(target)
+            )
     return found

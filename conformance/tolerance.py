@@ -32,6 +32,7 @@ from .model import Mismatch
 
 Array = np.ndarray[Any, Any]
 SIGNIFICAND = {"f64": 53, "f32": 24, "tf32": 11, "f16": 11, "bf16": 8, "f8e4m3": 4, "f8e5m2": 3}
+FUNCTION_ULP = 4.0  # what the core's own functions promise where a description states nothing
 SMALLEST_NORMAL = {"f64": 2.0**-1022, "f32": 2.0**-126, "tf32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126}
 
 

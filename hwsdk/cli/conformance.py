@@ -23,11 +23,13 @@ FILTER = typer.Option("", "--filter", help="Only cases whose id contains or matc
 JSON = typer.Option(False, "--json", help="Print JSON.")
 
 
-def _collect(target: Target, level: str, pattern: str) -> tuple[list[str], list[Any]]:
+def _collect(
+    target: Target, level: str, pattern: str, graphs: int | None = None
+) -> tuple[list[str], list[Any]]:
     from hwsdk.conformance import runner, suite
 
     levels = runner.known_levels(level)
-    return levels, runner.select(suite.collect(target, levels, pattern), levels, pattern)
+    return levels, runner.select(suite.collect(target, levels, pattern, graphs), levels, pattern)
 
 
 @app.command("list")
@@ -59,6 +61,7 @@ def run(
     folder: Path = typer.Option(None, "--out", "-o", help="Write report.json, report.md and junit.xml here."),
     seed: int = typer.Option(0, "--seed", help="Seed of all random inputs."),
     shapes: int = typer.Option(10, "--shapes", min=1, max=10, help="Shapes per real model (L5)."),
+    graphs: int = typer.Option(30, "--graphs", min=0, help="Number of random graphs (L4)."),
     simulate: bool = typer.Option(
         False, "--simulate", help="Run on the LoopIR machine even if the chip is here."
     ),
@@ -78,7 +81,7 @@ def run(
     from hwsdk.errors import InputError
 
     chosen = target_or_host(target)
-    levels, cases = _collect(chosen, level, pattern)
+    levels, cases = _collect(chosen, level, pattern, graphs)
     if not cases:
         raise InputError(
             f"no case matches --level {level or 'all'} --filter {pattern!r}; see: hwsdk conformance list"

@@ -208,6 +208,11 @@ CASES: dict[str, tuple[list[tuple[str, tuple[Any, ...]]], Any, list[tuple[Array,
         lambda b, x: b.node("reduce", [x], kind="sum", axes=(0, 1)),
         [(f32(5, 4, 3),), (f32(0, 4, 3),)],
     ),
+    "product over dims around a kept one": (
+        [("f32", (1, N, 2, M))],
+        lambda b, x: b.node("reduce", [x], kind="prod", axes=(0, 1, 3)),
+        [(f32(1, n, 2, m),) for n, m in ((0, 1), (0, 5), (3, 0), (3, 7))],
+    ),
     "sum of everything": (
         [("f32", (N, M))],
         lambda b, x: b.node("reduce", [x], kind="sum", axes=(0, 1)),
@@ -281,7 +286,33 @@ CASES: dict[str, tuple[list[tuple[str, tuple[Any, ...]]], Any, list[tuple[Array,
     "gather": (
         [("f32", (N, M)), ("i64", (K,))],
         lambda b, x, i: b.node("gather", [x, i], axis=0),
-        [(f32(5, 4), np.array([0, -1, 4, 2])), (f32(1, 9), np.array([0]))],
+        [(f32(5, 4), np.array([0, -1, 4, 2])), (f32(1, 9), np.array([0])), (f32(0, 4), np.array([3, 0]))],
+    ),
+    "gathers from what may be empty": (
+        [("f32", (N, 4)), ("i64", (K, 4)), ("i64", (M, 1))],
+        lambda b, x, i, j: (
+            b.node("gather_elements", [x, i], axis=0),
+            b.node("gather_nd", [x, j]),
+        ),
+        [(f32(n, 4), RNG.integers(-4, 5, (2, 4)), RNG.integers(-4, 5, (3, 1))) for n in (0, 1, 3)],
+    ),
+    "indices that are constants or counts": (
+        [("f32", (N, 3)), ("f32", (K,))],
+        lambda b, x, y: (
+            b.node("gather", [x, b.constant(np.array(5))], axis=0),
+            b.node("gather", [x, b.constant(np.array(-5))], axis=0),
+            b.node("gather", [x, b.node("iota", [], shape=(K,), dtype="i64", axis=0)], axis=0),
+        ),
+        [(f32(n, 3), f32(k)) for n, k in ((3, 6), (9, 2), (1, 1), (0, 2))],
+    ),
+    "axes counted from the end": (
+        [("f32", (N, M)), ("f32", (N, 3))],
+        lambda b, x, y: (
+            b.node("reduce", [x], kind="max", axes=(-1,)),
+            b.node("concat", [x, y], axis=-1),
+            b.node("cumulative", [x], kind="sum", axis=-2),
+        ),
+        [(f32(5, 4), f32(5, 3)), (f32(1, 17), f32(1, 3))],
     ),
     **{
         f"resize {mode}": (

@@ -46,6 +46,14 @@ def test_operations(device: Device, dtype: str) -> None:
 
 
 @pytest.mark.slow
+def test_random_graphs(device: Device) -> None:
+    outcomes = run(device, "L4", "L4/")
+    assert not failures(outcomes), failures(outcomes)
+    assert len(outcomes) == 30
+    assert all(o.measured["checked"] > 0.5 * o.measured["elements"] for o in outcomes)
+
+
+@pytest.mark.slow
 @pytest.mark.models
 @pytest.mark.parametrize("name", [m.name for m in MODELS])
 def test_real_models(device: Device, name: str) -> None:

@@ -62,6 +62,13 @@ def test_operations(device: Device, row: str) -> None:
 
 
 @pytest.mark.slow
+def test_random_graphs(device: Device) -> None:
+    outcomes = run(device, "L4", ",".join(f"*seed-{n}" for n in range(8)))
+    assert not failures(outcomes), failures(outcomes)
+    assert all(o.status == "pass" for o in outcomes)
+
+
+@pytest.mark.slow
 @pytest.mark.models
 @pytest.mark.parametrize("name", ["surfaces_mlp", "attacut_c", "oww_melspec"])
 def test_real_models(device: Device, name: str) -> None:

@@ -299,6 +299,20 @@ def test_bad_text(text: str, message: str) -> None:
         parse_graph(text)
 
 
+def test_axes_are_counted_from_the_front() -> None:
+    b = GraphBuilder("axes")
+    x = b.input("x", "f32", (n, 4))
+    b.output(b.node("reduce", [x], kind="sum", axes=(-1,)))
+    b.output(b.node("concat", [x, x], axis=-2))
+    b.output(b.node("iota", [], shape=(n, 4, 2), dtype="i64", axis=-1))
+    graph = b.finish()
+    assert [node.attrs.get("axes", node.attrs.get("axis")) for node in graph.nodes] == [(1,), 0, 2]
+    text = print_graph(graph)
+    assert print_graph(parse_graph(text.replace("axes = [1]", "axes = [-1]"))) == text
+    with pytest.raises(GraphError, match="axis -3 is out of range for rank 2"):
+        b.node("sort", [x], axis=-3)
+
+
 def test_damaged_text_never_crashes() -> None:
     rng = np.random.default_rng(0)
     text = print_graph(small())
