@@ -191,8 +191,17 @@ class Values:
         return Val(text, "bool" if v.op in BOOL_RESULT else dtype, lanes)
 
     def _call(self, name: str, vals: list[Val], lanes: int, dtype: str) -> Val:
-        args = ", ".join(f"{x.type} {x.text}" for x in vals)
-        return Val(self.s.f.op(f"call {vals[0].type} @{name}({args})"), dtype, lanes)
+        """A function of the target, which knows scalars only."""
+        kind, op = vals[0].type, self.s.f.op
+        if not kind.startswith("<"):
+            args = ", ".join(f"{x.type} {x.text}" for x in vals)
+            return Val(op(f"call {kind} @{name}({args})"), dtype, lanes)
+        single, whole = kind.partition(" x ")[2].rstrip(">"), "poison"
+        for i in range(lanes):
+            parts = [op(f"extractelement {x.type} {x.text}, i64 {i}") for x in vals]
+            one = op(f"call {single} @{name}({', '.join(f'{single} {p}' for p in parts)})")
+            whole = op(f"insertelement {kind} {whole}, {single} {one}, i64 {i}")
+        return Val(whole, dtype, lanes)
 
     def _index_mask(self, v: Value) -> Val | None:
         """lane + a < b with uniform a, b: one narrow compare of the lane numbers instead of 64-bit vectors."""

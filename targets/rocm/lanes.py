@@ -3,8 +3,7 @@
     programs(text)     kernels as programs of `hwsdk.sim.simt`
     chip(wave)         widths and limits, for waves of 64 or of 32 lanes
 
-Design choice: fragment layouts are one formula per side of a matrix instruction, as the instruction set manuals have
-them.  No device has confirmed them here yet.
+Design choice: an intrinsic is a function that builds its call, in one table; those of the matrix units are in `matrix`.
 """
 
 from __future__ import annotations
@@ -19,15 +18,14 @@ from hwsdk.sim.simt.chip import SimtChip
 from hwsdk.sim.simt.llvm_text.builder import programs as programs_of
 from hwsdk.sim.simt.llvm_text.calls import Call, LlvmTarget
 from hwsdk.sim.simt.llvm_text.types import AddressSpaces
-from hwsdk.sim.simt.matrix import Fragment, addend, give, product, stacked
-from hwsdk.sim.simt.program import Array, Barrier, Lanes, Meeting, Program, Read
+from hwsdk.sim.simt.program import Array, Barrier, Lanes, Meeting, Program
 from hwsdk.sim.simt.registers import constant, numbers, special, spread
 from hwsdk.sim.simt.spaces import Space
+from hwsdk.targets.rocm.matrix import PRODUCTS, flushed
 
 LAYOUT = AddressSpaces(
     {0: Space.GENERIC, 1: Space.GLOBAL, 3: Space.SHARED, 4: Space.GLOBAL, 5: Space.LOCAL}, {3: 32, 5: 32}
 )
-WHOLE = Meeting(None)
 
 
 def programs(text: str) -> dict[str, Program]:
@@ -151,6 +149,30 @@ def _first_lane(call: Call) -> None:
     call.emit(run, "warp")
 
 
+def _one_lane(call: Call) -> None:
+    """readlane: of the lane that an operand names, the same for the wave."""
+    value, lane, (write,) = call.read(0), call.read(1), call.writes
+
+    def run(frame: Any, lanes: Lanes) -> None:
+        source = spread(frame, lanes, lane(frame, lanes)) % frame.chip.warp_lanes
+        valid, mask = np.ones(source.size, bool), _present(frame, lanes)
+        write(frame, lanes, warps.shuffle(frame, lanes, value(frame, lanes), source, valid, mask))
+
+    call.emit(run, "warp")
+
+
+def _into_lane(call: Call) -> None:
+    """writelane(value, lane, old): old, but the value in one lane."""
+    value, lane, old, (write,) = call.read(0), call.read(1), call.read(2), call.writes
+
+    def run(frame: Any, lanes: Lanes) -> None:
+        mine = numbers(frame, lanes) % frame.chip.warp_lanes
+        chosen = mine == lane(frame, lanes) % frame.chip.warp_lanes
+        write(frame, lanes, np.where(chosen, value(frame, lanes), old(frame, lanes)))
+
+    call.emit(run, "warp")
+
+
 def _ballot(call: Call) -> None:
     predicate, (write,) = call.read(0), call.writes
     dtype = np.dtype(np.uint64 if call.name.endswith("i64") else np.uint32)
@@ -187,54 +209,14 @@ def _dot_halves(call: Call) -> None:
     a, b, c, (write,) = call.reads(0), call.reads(1), call.read(2), call.writes
 
     def run(frame: Any, lanes: Lanes) -> None:
-        total = c(frame, lanes).astype(np.float64)
+        keep = flushed if call.name in frame.chip.flushing else (lambda values: values)
+        total = keep(c(frame, lanes)).astype(np.float64)
         for x, y in zip(a, b):
-            total = total + x(frame, lanes).astype(np.float64) * y(frame, lanes).astype(np.float64)
-        write(frame, lanes, total.astype(np.float32))
+            left, right = keep(x(frame, lanes)), keep(y(frame, lanes))
+            total = total + left.astype(np.float64) * right.astype(np.float64)
+        write(frame, lanes, keep(total.astype(np.float32)))
 
     call.emit(run, "float")
-
-
-def side(outer: int, k: int) -> Fragment:
-    """A (m x k) or the transposed B (n x k): consecutive k in a lane, then the outer index, then k again."""
-    items = outer * k // 64
-    return Fragment.of(outer, k, 64, lambda lane, item: (lane % outer, lane // outer * items + item))
-
-
-def accumulator(size: int) -> Fragment:
-    """C and D: four consecutive rows in a lane, columns over lanes."""
-    if size == 16:
-        return Fragment.of(16, 16, 64, lambda lane, item: (lane // 16 * 4 + item, lane % 16))
-    return Fragment.of(32, 32, 64, lambda lane, item: (item // 4 * 8 + lane // 32 * 4 + item % 4, lane % 32))
-
-
-def _matrix(size: int, k: int, element: str) -> Callable[[Call], None]:
-    """element: f16, bf16, f32, or i8 (packed in i32 or i64)."""
-    ab, cd = side(size, k), accumulator(size)
-
-    def build(call: Call) -> None:
-        if any(call.number(i) for i in (3, 4, 5)):
-            call.builder.fail("broadcasts and swizzles of a matrix product are not supported")
-        a, b, c, writes = call.reads(0), call.reads(1), call.reads(2), call.writes
-        looks = call.held(2)
-
-        def matrices(frame: Any, lanes: Lanes, reads: list[Read]) -> Array:
-            raw = stacked(frame, lanes, [read(frame, lanes) for read in reads])
-            values = np.ascontiguousarray(raw).view(np.int8) if element == "i8" else raw
-            return ab.matrices(floats.from_bf16(values) if element == "bf16" else values)
-
-        def run(frame: Any, lanes: Lanes) -> None:
-            left, right = matrices(frame, lanes, a), matrices(frame, lanes, b).swapaxes(1, 2)
-            total, more = product(left, right), addend(frame, lanes, cd, looks, c)
-            if element == "i8":
-                whole = (total.astype(np.int64) + more.view(np.int32)).astype(np.int32).view(np.uint32)
-            else:
-                whole = (total + more).astype(np.float32)
-            give(frame, lanes, cd, whole, writes)
-
-        call.emit(run, "matrix", WHOLE)
-
-    return build
 
 
 def _table() -> dict[str, Callable[[Call], None]]:
@@ -247,6 +229,8 @@ def _table() -> dict[str, Callable[[Call], None]]:
         f"{name}ds.bpermute": _permute,
         f"{name}update.dpp": _move_lanes,
         f"{name}readfirstlane": _first_lane,
+        f"{name}readlane": _one_lane,
+        f"{name}writelane": _into_lane,
         f"{name}ballot": _ballot,
         f"{name}sdot4": _dot_bytes(False),
         f"{name}sudot4": _dot_bytes(True),
@@ -258,21 +242,7 @@ def _table() -> dict[str, Callable[[Call], None]]:
     for axis in "xyz":
         found[f"{name}workitem.id.{axis}"] = _index(f"thread.{axis}")
         found[f"{name}workgroup.id.{axis}"] = _index(f"block.{axis}")
-    for form, size, k, element in (
-        ("f32.16x16x16f16", 16, 16, "f16"),
-        ("f32.32x32x8f16", 32, 8, "f16"),
-        ("f32.16x16x16bf16.1k", 16, 16, "bf16"),
-        ("f32.32x32x8bf16.1k", 32, 8, "bf16"),
-        ("f32.16x16x8bf16", 16, 8, "bf16"),
-        ("f32.32x32x4bf16", 32, 4, "bf16"),
-        ("f32.16x16x4f32", 16, 4, "f32"),
-        ("f32.32x32x2f32", 32, 2, "f32"),
-        ("i32.16x16x16i8", 16, 16, "i8"),
-        ("i32.32x32x8i8", 32, 8, "i8"),
-        ("i32.16x16x32.i8", 16, 32, "i8"),
-        ("i32.32x32x16.i8", 32, 16, "i8"),
-    ):
-        found[f"{name}mfma.{form}"] = _matrix(size, k, element)
+    found |= {f"{name}{form}": build for form, build in PRODUCTS.items()}
     exact: dict[str, Callable[[Array], Array]] = {
         "rcp": lambda a: 1.0 / a,
         "rsq": lambda a: 1.0 / np.sqrt(a),
@@ -293,4 +263,4 @@ def _function(function: Callable[[Array], Array]) -> Callable[[Call], None]:
     return build
 
 
-TARGET = LlvmTarget(LAYOUT, _table(), _block)
+TARGET = LlvmTarget(LAYOUT, _table(), _block, "amdgpu_kernel")

@@ -28,6 +28,8 @@ def outcomes(target: object, names: str) -> dict[str, tuple[str, str]]:
         ),
         ("cuda-sm80", "shuffle_down,store_shared_8,load_dram_16,atomic_add_shared_f32,dot4_u8i8"),
         ("rocm-gfx90a", "mfma_16x16x16_bf16,dpp_xor7,shuffle_idx,store_lds_16,atomic_add_dram_i32"),
+        ("rocm-gfx90a", "mfma_16x16x16_f16,dot2,ballot"),  # the chip flushes denormals
+        ("rocm-gfx1100", "wmma_16x16x16_bf16,wmma_16x16x16_u8i8,dot4_u8i8,shuffle_down"),
     ],
 )
 def test_bindings_do_what_their_semantics_say(name: str, intrinsics: str) -> None:

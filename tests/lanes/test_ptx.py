@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from hwsdk.dtypes import numpy_dtype
+from hwsdk.graph.dims import sym
+from hwsdk.graph.graph import GraphBuilder
 from hwsdk.graph.interpret import interpret
 from hwsdk.target_desc import load_target
 from tests.codegen.compiled import assert_same, graph_of
@@ -56,3 +58,15 @@ def test_tensor_cores_multiply_and_the_text_says_so(dtype: str) -> None:
         if dtype != "i8":
             x, w = ((a.astype(np.float32) / 16).astype(numpy_dtype(dtype)) for a in (x, w))
         assert_same(run({"x": x, "w": w}), interpret(graph, {"x": x, "w": w}), 2.0**-8)
+
+
+def test_functions_of_the_chip_are_called_element_by_element() -> None:
+    b = GraphBuilder("functions")
+    x = b.input("x", "f32", (sym("n"),))
+    b.output(b.node("rsqrt", [b.node("exp2", [x])]), "y")
+    graph = b.finish()
+    run = PtxRun(graph, load_target("cuda-sm80"))
+    assert any("ex2.approx" in text for text in run.text.values())
+    for n in (1, 4, 1031):
+        given = {"x": np.random.default_rng(n).standard_normal(n).astype(np.float32)}
+        assert_same(run(given), interpret(graph, given), 2.0**-20)

@@ -11,7 +11,7 @@ from hwsdk.intrinsics.layouts import Layout
 from hwsdk.sim.simt.matrix import Fragment
 from hwsdk.target_desc.model import Intrinsic
 from hwsdk.targets.cuda.ptx import matrix as ptx
-from hwsdk.targets.rocm import lanes as rocm
+from hwsdk.targets.rocm import matrix as rocm
 
 TARGETS = Path(__file__).resolve().parents[2] / "targets"
 ELEMENT_BYTES = {"f64": 8, "f32": 4, "tf32": 4, "f16": 2, "bf16": 2}  # others have one
@@ -57,3 +57,10 @@ def test_products_of_another_family(file: str) -> None:
         agree(rocm.side(dims["m"], dims["k"]), intrinsic, "a", "mk", dims)
         agree(rocm.side(dims["n"], dims["k"]), intrinsic, "b", "nk", dims)
         agree(rocm.accumulator(dims["m"]), intrinsic, "d", "mn", dims)
+
+
+def test_products_over_half_waves() -> None:
+    found = products("rocm/rocm-gfx1100.yaml", "wmma_")
+    assert found
+    for intrinsic, dims in found:
+        agree(rocm.half_accumulator(), intrinsic, "d", "mn", {c: dims[c] for c in "mn"})

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class SimtChip:
     """warp_lanes: lanes that run in lock step.  banks x bank_bytes: one pass over shared memory.  sector_bytes: what
-    global memory moves at once.  shared_bytes: capacity of a block's shared memory."""
+    global memory moves at once.  shared_bytes: capacity of a block's shared memory.  flushing: operations, as the text
+    calls them, that take and give denormal floats as zeros."""
 
     warp_lanes: int = 32
     banks: int = 32
@@ -17,6 +18,7 @@ class SimtChip:
     shared_bytes: int = 49152
     max_block_lanes: int = 1024
     max_grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
+    flushing: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not 1 <= self.warp_lanes <= 64:

@@ -24,6 +24,7 @@ def chip_of(target: Target) -> SimtChip:
         shared_bytes=scratch.usable_bytes,
         max_block_lanes=_group_lanes(target.levels),
         max_grid=_grid(target.levels),
+        flushing=_flushing(target),
     )
 
 
@@ -47,3 +48,8 @@ def _grid(levels: tuple[Level, ...]) -> tuple[int, int, int]:
             x, y, z = (*level.max_grid, 1, 1)[:3]
             return x, y, z
     return SimtChip.max_grid
+
+
+def _flushing(target: Target) -> frozenset[str]:
+    calls = (i.emit.get("llvm", {}).get("call") for i in target.intrinsics.values() if i.denormals == "flush")
+    return frozenset(str(call) for call in calls if call)

@@ -24,6 +24,7 @@ class FaultKind(Enum):
     DIVERGENT_BARRIER = "divergent barrier"
     DIVERGED_WARP = "diverged warp"
     INACTIVE_LANE = "inactive lane"
+    OPERAND = "operand of a warp's operation"
     DIVISION = "integer division by zero"
     BRANCH = "branch outside its table"
     TRAP = "trap"

@@ -398,7 +398,7 @@ def test_what_is_not_supported_is_listed_at_once() -> None:
     with pytest.raises(LlvmTextError) as caught:
         programs(text)
     found = [str(p) for p in caught.value.problems]
-    words = "amdgcn.unknown is not supported|calls of functions|33 bits|%nothing is not defined|address space".split(
+    words = "amdgcn.unknown is not supported|other has no body|33 bits|%nothing is not defined|address space".split(
         "|"
     )
     assert len(found) == len(words)
@@ -414,3 +414,50 @@ def test_what_is_not_supported_is_listed_at_once() -> None:
     ):
         with pytest.raises(LlvmTextError, match=word):
             programs(broken)
+
+
+def test_functions_are_put_where_they_are_called() -> None:
+    outside = """define internal fastcc i32 @inner(i32 %x, i32 %y) {
+  %small = icmp ult i32 %x, 3
+  br i1 %small, label %low, label %high
+low:
+  ret i32 %y
+high:
+  %d = sub i32 %x, %y
+  ret i32 %d
+}
+define internal fastcc void @outer(ptr addrspace(3) %p, i32 %x) {
+  %a = call fastcc i32 @inner(i32 %x, i32 7)
+  %b = call fastcc i32 @inner(i32 %a, i32 1)
+  store i32 %b, ptr addrspace(3) %p
+  ret void
+}
+@cells = internal addrspace(3) global [128 x i32] undef
+"""
+    got = lanes(
+        """  %p = getelementptr [128 x i32], ptr addrspace(3) @cells, i32 0, i32 %t
+  call fastcc void @outer(ptr addrspace(3) %p, i32 %x0)
+  %r = load i32, ptr addrspace(3) %p""",
+        [("i32", np.arange(128, dtype=np.uint32))],
+        ("i32", np.uint32),
+        outside,
+    )
+    x = np.arange(128)
+    first = np.where(x < 3, 7, x - 7) & 0xFFFFFFFF
+    assert (got == np.where(first < 3, 1, (first - 1) & 0xFFFFFFFF)).all()
+    body = "{\n  call void @f()\n  ret void\n}\n"
+    with pytest.raises(LlvmTextError, match="f calls itself"):
+        programs(f"define fastcc void @f() {body}define amdgpu_kernel void @k() {body}")
+
+
+def test_single_lanes_are_read_and_written() -> None:
+    got = lanes(
+        """  %a = call i32 @llvm.amdgcn.readlane.i32(i32 %x0, i32 5)
+  %b = call i32 @llvm.amdgcn.writelane.i32(i32 %a, i32 9, i32 %x0)
+  %r = add i32 %b, 0""",
+        [("i32", np.arange(128, dtype=np.uint32) * 3)],
+        ("i32", np.uint32),
+    )
+    want = np.arange(128) * 3
+    want[[9, 73]] = want[[5, 69]]
+    assert (got == want).all()

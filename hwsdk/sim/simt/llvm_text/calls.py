@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from hwsdk.sim.simt.llvm_text.builder import Builder
 
 
-class Unsupported(Exception):
-    """Why one instruction cannot be built."""
-
-
 class Call:
     """A call of an intrinsic, with what is needed to build it."""
 
@@ -37,11 +33,11 @@ class Call:
         """The scalars of an operand."""
         if number >= len(self.instruction.operands):
             self.builder.fail(f"operand {number + 1} is missing")
-        return self.builder.reads(*self.instruction.operands[number])
+        return self.builder.operands.reads(*self.instruction.operands[number])
 
     def held(self, number: int) -> list[Held]:
         """What the scalars of an operand are for the whole batch."""
-        return self.builder.held(*self.instruction.operands[number])
+        return self.builder.operands.held(*self.instruction.operands[number])
 
     def read(self, number: int) -> Read:
         found = self.reads(number)
@@ -101,11 +97,12 @@ Intrinsic = Callable[["Call"], None]
 @dataclass(frozen=True)
 class LlvmTarget:
     """intrinsics: by name or by a prefix that ends in a dot.  block: reads the block size that a kernel insists on
-    from its attributes."""
+    from its attributes.  kernel: the calling convention of kernels; empty: every function is one."""
 
     layout: AddressSpaces
     intrinsics: Mapping[str, Intrinsic]
     block: Callable[[Mapping[str, str]], tuple[int, int, int] | None] = lambda attributes: None
+    kernel: str = ""
 
     def intrinsic(self, name: str) -> Intrinsic | None:
         parts = name.split(".")

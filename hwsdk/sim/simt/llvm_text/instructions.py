@@ -14,7 +14,17 @@ from hwsdk.sim.simt import registers
 from hwsdk.sim.simt.atomics import atomic
 from hwsdk.sim.simt.llvm_text import operations
 from hwsdk.sim.simt.llvm_text.syntax import Constant, Instruction
-from hwsdk.sim.simt.llvm_text.types import Scalar, Struct, Type, dtype_of, scalar_places, scalars, size_of
+from hwsdk.sim.simt.llvm_text.types import (
+    BOOL,
+    Scalar,
+    Sequence,
+    Struct,
+    Type,
+    dtype_of,
+    scalar_places,
+    scalars,
+    size_of,
+)
 from hwsdk.sim.simt.program import Array, Lanes, Read, Variable
 from hwsdk.sim.simt.spaces import Access, Space, load, store
 from hwsdk.sim.simt.sums import Sum
@@ -27,9 +37,9 @@ if TYPE_CHECKING:
 
 def _binary(builder: Builder, i: Instruction) -> None:
     """Binary operations, fneg and comparisons."""
-    columns = [builder.reads(*o) for o in i.operands]
+    columns = [builder.operands.reads(*o) for o in i.operands]
     kinds = scalars(i.operands[0][0])
-    targets = builder.values[i.result][1] if i.result else []
+    targets = builder.operands.values[i.result][1] if i.result else []
     counted = "float" if i.opcode.startswith("f") else "integer"
     for j, write in enumerate(builder.writes(i)):
         if "predicate" in i.facts:
@@ -45,42 +55,52 @@ def _binary(builder: Builder, i: Instruction) -> None:
             continue
         run = registers.binary(write, function, parts[0], parts[1])
         if i.opcode in ("add", "sub") and kinds[j].bits > 1:
-            a, b = (builder.held(*o)[j] for o in i.operands)
+            a, b = (builder.operands.held(*o)[j] for o in i.operands)
             run = registers.added(targets[j], a, b, 1 if i.opcode == "add" else -1, run)
         builder.emit(run, counted)
 
 
 def _freeze(builder: Builder, i: Instruction) -> None:
-    _moves(builder, i, builder.reads(*i.operands[0]), builder.held(*i.operands[0]))
+    _moves(builder, i, builder.operands.reads(*i.operands[0]), builder.operands.held(*i.operands[0]))
 
 
 def _cast(builder: Builder, i: Instruction) -> None:
     sources, targets = scalars(i.operands[0][0]), scalars(i.type)
-    for read, source, to, write in zip(builder.reads(*i.operands[0]), sources, targets, builder.writes(i)):
+    for read, source, to, write in zip(
+        builder.operands.reads(*i.operands[0]), sources, targets, builder.writes(i)
+    ):
         function = operations.cast(i.opcode, source, to, builder.layout)
         builder.emit(registers.unary(write, function, read), "convert")
 
 
 def _bitcast(builder: Builder, i: Instruction) -> None:
     """The same bytes in other scalars."""
-    sources = [dtype_of(s, builder.layout) for s in scalars(i.operands[0][0])]
     target = dtype_of(scalars(i.type)[0], builder.layout)
-    if any(d == np.bool_ for d in (*sources, target)):
-        builder.fail("a bitcast of single bits is not supported")
-    reads, writes = builder.reads(*i.operands[0]), builder.writes(i)
+    reads, writes = builder.operands.reads(*i.operands[0]), builder.writes(i)
 
     def run(frame: Frame, lanes: Lanes) -> None:
-        columns = np.broadcast_arrays(*(read(frame, lanes) for read in reads))
-        raw = np.ascontiguousarray(np.stack(columns, 1)).view(np.uint8)
-        parts = raw.view(target)
+        parts = _regrouped([read(frame, lanes) for read in reads], target)
         for j, write in enumerate(writes):
             write(frame, lanes, np.ascontiguousarray(parts[:, j]))
 
     builder.emit(run, "move")
 
 
+def _regrouped(columns: list[Array], target: np.dtype[Any]) -> Array:
+    """The bytes of several columns as (lanes, parts) of another type; single bits lie side by side."""
+    raw = np.ascontiguousarray(np.stack(np.broadcast_arrays(*columns), 1))
+    octets = np.packbits(raw, 1, "little") if raw.dtype == np.bool_ else raw.view(np.uint8)
+    return np.unpackbits(octets, 1, bitorder="little") != 0 if target == np.bool_ else octets.view(target)
+
+
+def _bit_bytes(kind: Type) -> int:
+    """Bytes of a vector of single bits in memory, which lie side by side there; 0 for other types."""
+    several = isinstance(kind, Sequence) and kind.vector and kind.element == BOOL and kind.count > 1
+    return kind.count // 8 if several and isinstance(kind, Sequence) else 0
+
+
 def _select(builder: Builder, i: Instruction) -> None:
-    conditions, yes, no = (builder.reads(*o) for o in i.operands)
+    conditions, yes, no = (builder.operands.reads(*o) for o in i.operands)
     for j, write in enumerate(builder.writes(i)):
         condition = conditions[j] if len(conditions) > 1 else conditions[0]
         builder.emit(registers.ternary(write, np.where, condition, yes[j], no[j]), "compare")
@@ -88,13 +108,15 @@ def _select(builder: Builder, i: Instruction) -> None:
 
 def _address(builder: Builder, i: Instruction) -> None:
     operands = list(i.operands)
-    read, (write,) = builder.address(i.type, operands), builder.writes(i)
-    (base,) = builder.held(*operands[0])
+    read, (write,) = builder.operands.address(i.type, operands), builder.writes(i)
+    (base,) = builder.operands.held(*operands[0])
 
     def plain(frame: Frame, lanes: Lanes) -> None:
         write(frame, lanes, read(frame, lanes))
 
-    run = registers.added(builder.register_of(i), base, builder.distance(i.type, operands), 1, plain)
+    run = registers.added(
+        builder.operands.register_of(i), base, builder.operands.distance(i.type, operands), 1, plain
+    )
     builder.emit(run, "integer")
 
 
@@ -103,13 +125,15 @@ def _alloca(builder: Builder, i: Instruction) -> None:
     size = size_of(i.type, builder.layout) * i.facts["count"]
     builder.local.append(Variable(name, size, i.facts["align"] or 16))
     (write,) = builder.writes(i)
-    read = builder.symbol(name, dtype_of(Scalar("ptr", 0, i.facts["space"]), builder.layout))
+    read = builder.operands.symbol(name, dtype_of(Scalar("ptr", 0, i.facts["space"]), builder.layout))
     builder.emit(lambda frame, lanes: write(frame, lanes, read(frame, lanes)), "move")
 
 
 # ------------------------------------------------------------------------------------------------ memory
 def _pieces(builder: Builder, kind: Type, align: int) -> list[tuple[int, np.dtype[Any], int]]:
     """(offset, dtype, elements) of the accesses that make up a value: as wide as the alignment allows."""
+    if _bit_bytes(kind):
+        kind = Sequence(_bit_bytes(kind), Scalar("int", 8), True)
     places = scalar_places(kind, builder.layout)
     dtypes = [_stored(s, builder) for _, s in places]
     size = dtypes[0].itemsize
@@ -156,8 +180,8 @@ def _moved(at: Array | Sum, offset: int) -> Array | Sum:
 
 
 def _load(builder: Builder, i: Instruction) -> None:
-    address, writes = builder.where(i.operands[0]), builder.writes(i)
-    dtypes = [dtype_of(s, builder.layout) for s in scalars(i.type)]
+    address, writes = builder.operands.where(i.operands[0]), builder.writes(i)
+    dtypes, bits = [dtype_of(s, builder.layout) for s in scalars(i.type)], _bit_bytes(i.type)
     accesses = _accesses(builder, i.type, i.operands[0][0], i.facts)
 
     def run(frame: Frame, lanes: Lanes) -> None:
@@ -165,6 +189,8 @@ def _load(builder: Builder, i: Instruction) -> None:
         found: list[Array] = []
         for offset, access in accesses:
             found += load(frame, lanes, _moved(at, offset), access)
+        if bits:
+            found = list(np.ascontiguousarray(_regrouped(found, dtypes[0]).T))
         for write, value, dtype in zip(writes, found, dtypes):
             write(frame, lanes, value if value.dtype == dtype else value.astype(dtype))
 
@@ -172,12 +198,14 @@ def _load(builder: Builder, i: Instruction) -> None:
 
 
 def _store(builder: Builder, i: Instruction) -> None:
-    reads, address = builder.reads(*i.operands[0]), builder.where(i.operands[1])
-    accesses = _accesses(builder, i.type, i.operands[1][0], i.facts)
+    reads, address = builder.operands.reads(*i.operands[0]), builder.operands.where(i.operands[1])
+    accesses, bits = _accesses(builder, i.type, i.operands[1][0], i.facts), _bit_bytes(i.type)
 
     def run(frame: Frame, lanes: Lanes) -> None:
         at = address(frame, lanes)
         values = [read(frame, lanes) for read in reads]
+        if bits:
+            values = list(np.ascontiguousarray(_regrouped(values, np.dtype(np.uint8)).T))
         values = [v.astype(np.uint8) if v.dtype == np.bool_ else v for v in values]
         first = 0
         for offset, access in accesses:
@@ -201,7 +229,7 @@ def _atomic(builder: Builder, i: Instruction) -> None:
         builder.fail(f"atomic {name} is not supported")
     access = Access(_space(builder, i.operands[0][0]), dtype_of(kind, builder.layout), 1, True)
     builder.granule = min(builder.granule, access.size)
-    address, reads = builder.read(i.operands[0]), [builder.read(o) for o in i.operands[1:]]
+    address, reads = builder.operands.read(i.operands[0]), [builder.operands.read(o) for o in i.operands[1:]]
     writes = builder.writes(i)
 
     def run(frame: Frame, lanes: Lanes) -> None:
@@ -232,22 +260,24 @@ def _slice(kind: Type, indices: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _moves(builder: Builder, i: Instruction, reads: list[Read], looks: list[Held]) -> None:
-    for read, look, write, target in zip(reads, looks, builder.writes(i), builder.values[i.result][1]):
+    for read, look, write, target in zip(
+        reads, looks, builder.writes(i), builder.operands.values[i.result][1]
+    ):
         builder.emit(registers.moved(target, look, registers.unary(write, np.copy, read)), "move")
 
 
 def _extract_value(builder: Builder, i: Instruction) -> None:
     first, count = _slice(i.operands[0][0], i.facts["indices"])
-    both = builder.reads(*i.operands[0]), builder.held(*i.operands[0])
+    both = builder.operands.reads(*i.operands[0]), builder.operands.held(*i.operands[0])
     _moves(builder, i, both[0][first : first + count], both[1][first : first + count])
 
 
 def _insert_value(builder: Builder, i: Instruction) -> None:
     first, count = _slice(i.operands[0][0], i.facts["indices"])
-    reads = builder.reads(*i.operands[0])
-    looks = builder.held(*i.operands[0])
-    reads[first : first + count] = builder.reads(*i.operands[1])
-    looks[first : first + count] = builder.held(*i.operands[1])
+    reads = builder.operands.reads(*i.operands[0])
+    looks = builder.operands.held(*i.operands[0])
+    reads[first : first + count] = builder.operands.reads(*i.operands[1])
+    looks[first : first + count] = builder.operands.held(*i.operands[1])
     _moves(builder, i, reads, looks)
 
 
@@ -257,11 +287,11 @@ def _fixed(i: Instruction, number: int) -> int | None:
 
 
 def _extract_element(builder: Builder, i: Instruction) -> None:
-    reads, at = builder.reads(*i.operands[0]), _fixed(i, 1)
+    reads, at = builder.operands.reads(*i.operands[0]), _fixed(i, 1)
     if at is not None:
-        _moves(builder, i, [reads[at]], [builder.held(*i.operands[0])[at]])
+        _moves(builder, i, [reads[at]], [builder.operands.held(*i.operands[0])[at]])
         return
-    index, (write,) = builder.read(i.operands[1]), builder.writes(i)
+    index, (write,) = builder.operands.read(i.operands[1]), builder.writes(i)
 
     def run(frame: Frame, lanes: Lanes) -> None:
         columns = np.stack([registers.spread(frame, lanes, read(frame, lanes)) for read in reads])
@@ -272,13 +302,17 @@ def _extract_element(builder: Builder, i: Instruction) -> None:
 
 
 def _insert_element(builder: Builder, i: Instruction) -> None:
-    reads, part, at = builder.reads(*i.operands[0]), builder.read(i.operands[1]), _fixed(i, 2)
+    reads, part, at = (
+        builder.operands.reads(*i.operands[0]),
+        builder.operands.read(i.operands[1]),
+        _fixed(i, 2),
+    )
     if at is not None:
-        looks = builder.held(*i.operands[0])
-        reads[at], looks[at] = part, builder.held(*i.operands[1])[0]
+        looks = builder.operands.held(*i.operands[0])
+        reads[at], looks[at] = part, builder.operands.held(*i.operands[1])[0]
         _moves(builder, i, reads, looks)
         return
-    index = builder.read(i.operands[2])
+    index = builder.operands.read(i.operands[2])
     for j, (read, write) in enumerate(zip(reads, builder.writes(i))):
 
         def hit(frame: Frame, lanes: Lanes, j: int = j) -> Array:
@@ -289,11 +323,11 @@ def _insert_element(builder: Builder, i: Instruction) -> None:
 
 
 def _shuffle(builder: Builder, i: Instruction) -> None:
-    both = builder.reads(*i.operands[0]) + builder.reads(*i.operands[1])
+    both = builder.operands.reads(*i.operands[0]) + builder.operands.reads(*i.operands[1])
     mask = i.operands[2][1]
     if not isinstance(mask, Constant):
         builder.fail("a shuffle whose mask is no constant")
-    looks = builder.held(*i.operands[0]) + builder.held(*i.operands[1])
+    looks = builder.operands.held(*i.operands[0]) + builder.operands.held(*i.operands[1])
     chosen = [int(m or 0) for m in mask.values]
     _moves(builder, i, [both[m] for m in chosen], [looks[m] for m in chosen])
 

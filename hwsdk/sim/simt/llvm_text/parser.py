@@ -76,8 +76,10 @@ class _File:
     def _function(self, logical: Logical) -> None:
         head = logical.text
         words = Words(Logical(logical.line, head), self.types)
+        before = set()
         while not words.peek().startswith("@"):
-            if words.next() == "":
+            before.add(words.next())
+            if "" in before:
                 words.fail("a function without a name")
         name = words.next()
         parameters: list[tuple[Type, str]] = []
@@ -93,7 +95,7 @@ class _File:
             attributes |= self.groups.get(group, {})
         blocks = self._blocks(sum(name[1:].isdigit() for _, name in parameters))
         self.functions[name[1:].strip('"')] = Function(
-            name[1:].strip('"'), tuple(parameters), blocks, attributes, logical.line
+            name[1:].strip('"'), tuple(parameters), blocks, attributes, logical.line, frozenset(before)
         )
 
     def _blocks(self, parameters: int) -> tuple[Block, ...]:

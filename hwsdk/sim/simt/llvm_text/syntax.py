@@ -17,6 +17,10 @@ class LlvmTextError(TextError):
     """The text is no LLVM text, or uses what is not supported."""
 
 
+class Unsupported(Exception):
+    """Why one instruction cannot be built."""
+
+
 @dataclass(frozen=True)
 class Local:
     name: str
@@ -92,6 +96,7 @@ class Function:
     blocks: tuple[Block, ...]
     attributes: Mapping[str, str]
     line: int
+    words: frozenset[str] = frozenset()  # before its name: linkage, calling convention
 
 
 @dataclass(frozen=True)
