@@ -21,6 +21,7 @@ from hwsdk.codegen.lower.attention import attention_kernels
 from hwsdk.codegen.lower.copies import kept_once
 from hwsdk.codegen.lower.lowered import Lowered
 from hwsdk.codegen.lower.simd import SimdLowering
+from hwsdk.codegen.lower.simt.fragments import matrix_uses
 from hwsdk.codegen.lower.simt.lowering import SimtLowering
 from hwsdk.codegen.lower.staged.facts import Chip
 from hwsdk.codegen.lower.staged.lowering import StagedLowering
@@ -94,8 +95,10 @@ def check_precision(target: Target, precision: str | None) -> None:
         return
     dtype(precision)
     found = {"f32"} if target.native("f32") else set()
-    if target.codegen.model == "sequential":  # machines of lanes and SIMD cores take the model's own dtype
+    if target.codegen.model == "sequential":  # SIMD cores take the model's own dtype
         found |= {m.dtypes[0] for m in Chip.of(target).matrices}
+    elif target.codegen.model == "simt":
+        found |= {u.a.dtype for u in matrix_uses(target) if u.a.dtype == u.b.dtype and u.acc.dtype == "f32"}
     if precision not in found:
         raise UnsupportedError(
             f"target {target.name} has no matrix product of {precision}{nearest(precision, found)}"
@@ -147,7 +150,7 @@ def lower_kernels(
         case "simd":
             lowering = SimdLowering(target, graph, ranges, overrides)
         case "simt":
-            lowering = SimtLowering(target, graph, ranges)
+            lowering = SimtLowering(target, graph, ranges, options.precision)
         case _:  # sequential
             precision = options.precision or target.codegen.default_precision
             lowering = StagedLowering(target, graph, ranges, precision, overrides)

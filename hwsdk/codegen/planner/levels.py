@@ -9,7 +9,7 @@ guessed silently.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwsdk.codegen.planner.problem import Contraction
 from hwsdk.codegen.planner.roles import contraction_roles, linear
@@ -145,7 +145,7 @@ def machines(target: Target, problem: Contraction) -> tuple[Machine, ...]:
         operands = intrinsic.operands
         dtypes = (operands[roles.a].dtype, operands[roles.b].dtype, operands[roles.acc].dtype)
         if dtypes == (problem.a, problem.b, problem.acc) and target.unit(intrinsic.unit).kind != "library":
-            found.append(_machine(target, intrinsic))
+            found.append(_converting(_machine(target, intrinsic), problem))
     if not found and (plain := _plain(target, problem)):
         found.append(plain)
     if not found:
@@ -159,6 +159,13 @@ def machines(target: Target, problem: Contraction) -> tuple[Machine, ...]:
             f"contraction intrinsics: {', '.join(known) or 'none'}"
         )
     return tuple(found)
+
+
+def _converting(machine: Machine, problem: Contraction) -> Machine:
+    """A copy engine changes no dtypes: a lane does, on the way."""
+    if not problem.converted or machine.copies is None or machine.copies.kind != "engine":
+        return machine
+    return replace(machine, copies=replace(machine.copies, kind="registers"))
 
 
 def depth_of(target: Target, level: str) -> int:

@@ -73,6 +73,7 @@ class Contraction:
     taps: int = 1
     a_reuse: float = 1.0
     warm: bool = True
+    converted: bool = False  # operands change their dtype on the way, so that copies go through registers
     epilogue_bytes: float = 0.0  # staged per element of C for the operands of the epilogue (residual ...)
 
     def __post_init__(self) -> None:

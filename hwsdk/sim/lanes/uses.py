@@ -16,6 +16,7 @@ from hwsdk.codegen.loop_ir import Intrin, Value, View
 from hwsdk.codegen.planner.roles import contraction_roles
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.intrinsics import CompiledIntrinsic, compiled
+from hwsdk.intrinsics.numbers import storage
 from hwsdk.intrinsics.repeat import REPEAT
 from hwsdk.sim.lanes.memory import Array, Cells, LaneFault, arrive, check_read, check_write, depart
 from hwsdk.sim.lanes.values import Evaluation, Names
@@ -150,7 +151,7 @@ def _locate(
     for i, stride in zip(view.index, cells.strides):
         start = start + names.index(i) * stride
     begin = np.broadcast_to(start, (batch.lanes, 1))[:, 0]
-    width, parts, size = numpy_dtype(x.operands[name].dtype).itemsize, 0, cells.size
+    width, parts, size = storage(x.operands[name].dtype).itemsize, 0, cells.size
     if width != cells.itemsize:
         if width != 1 or cells.kind == "private":
             raise LaneFault(
@@ -228,7 +229,7 @@ def _depart(batch: Batch, sources: list[_Operand], results: list[tuple[_Operand,
 
 def _as(x: Array, dtype: str) -> Array:
     """Register bits as the operand's dtype."""
-    want = numpy_dtype(dtype)
+    want = storage(dtype)
     if x.dtype == want:
         return x
     if x.dtype.itemsize != want.itemsize:

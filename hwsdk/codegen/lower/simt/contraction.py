@@ -55,8 +55,10 @@ def sample_points(problem: Contraction) -> tuple[tuple[int, int, int], ...]:
 class Contractions:
     """Lowers the contractions of one model; equal problems are planned once."""
 
-    def __init__(self, chip: SimtChip, machine: Machine, ranges: Ranges) -> None:
-        self.chip, self.machine, self.ranges = chip, machine, ranges
+    def __init__(
+        self, chip: SimtChip, machine: Machine, ranges: Ranges, precision: str | None = None
+    ) -> None:
+        self.chip, self.machine, self.ranges, self.precision = chip, machine, ranges, precision
         self.plans: dict[Contraction, tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]] = {}
 
     def lower(self, kernel: Kernel) -> list[Lowered]:
@@ -85,15 +87,20 @@ class Contractions:
     def _source(self, kernel: Kernel) -> ContractionLowering:
         return ContractionLowering(kernel, self.machine, self.ranges, self.chip.group.name, frozenset())
 
-    def _problem(self, source: ContractionLowering) -> Contraction:
+    def _problem(self, source: ContractionLowering, a: str = "", b: str = "") -> Contraction:
+        """What the planner is asked; a, b: dtypes of the operands in the product, if not their own."""
         m, n, k = (planner_extent(e, self.ranges) for e in source.extents)
         batch = planner_extent(product(i.extent for i in source.outer), self.ranges)
-        a, b, out = source.parts.a.dtype, source.parts.b.dtype, source.kernel.outputs[0].dtype
-        return Contraction(m, n, k, batch=batch, a=a, b=b, acc=source.dtype, out=out)
+        own = source.parts.a.dtype, source.parts.b.dtype
+        taken = (a or own[0], b or own[1])
+        out = source.kernel.outputs[0].dtype
+        return Contraction(
+            m, n, k, batch=batch, a=taken[0], b=taken[1], acc=source.dtype, out=out, converted=taken != own
+        )
 
     def _tensor(self, kernel: Kernel) -> list[Lowered]:
         source = self._source(kernel)
-        a, b = source.parts.a.dtype, source.parts.b.dtype
+        a, b = self._taken(source)
         uses = {
             u.intrinsic.name: u
             for u in matrix_uses(self.chip.target)
@@ -103,7 +110,7 @@ class Contractions:
         }
         if not uses:
             return []
-        schedules, costs = self._planned(source)
+        schedules, costs = self._planned(self._problem(source, a, b))
         fast: list[tuple[Lowered, Dim, Index]] = []
         plain: list[Lowered] = []
         for number, (schedule, cost) in enumerate(zip(schedules, costs, strict=True)):
@@ -141,10 +148,13 @@ class Contractions:
                 main = with_fallback(made, picked * guards[number], main)
         return [main]
 
-    def _planned(
-        self, source: ContractionLowering
-    ) -> tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]:
-        problem = self._problem(source)
+    def _taken(self, source: ContractionLowering) -> tuple[str, str]:
+        """The dtypes of A and B in the product: f32 in the precision that was asked for, all others as they are."""
+        own = source.parts.a.dtype, source.parts.b.dtype
+        asked = self.precision
+        return (asked, asked) if own == ("f32", "f32") and asked not in (None, "f32") else own
+
+    def _planned(self, problem: Contraction) -> tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]:
         if problem not in self.plans:
             self.plans[problem] = self._plan(problem)
         return self.plans[problem]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsdk.codegen.loop_ir import Index
+from hwsdk.codegen.lower.simt.rounding import stored_as
 from hwsdk.codegen.planner.roles import Roles, contraction_roles
 from hwsdk.graph.dims import floordiv, mod, sym
 from hwsdk.intrinsics import compiled
@@ -33,6 +34,11 @@ class Fragment:
     coords: tuple[str, ...]
     base: tuple[tuple[int, ...], ...]
     fields: tuple[tuple[tuple[int, int, int], ...], ...]
+
+    @property
+    def stored(self) -> str:
+        """The dtype in which its elements lie in registers and memory."""
+        return stored_as(self.dtype)
 
     @property
     def items(self) -> int:

@@ -22,12 +22,14 @@ from hwsdk.target_desc.model import Target
 class SimtLowering:
     """Lowers the kernels of one model for one description."""
 
-    def __init__(self, target: Target, graph: Graph, ranges: Ranges) -> None:
+    def __init__(
+        self, target: Target, graph: Graph, ranges: Ranges, precision: str | None = None
+    ) -> None:
         self.target, self.graph, self.ranges = target, graph, ranges
         self.chip = SimtChip.of(target)
         self.constants = frozenset(graph.constants)
         self.machine = Machine.of(target)
-        self.contractions = Contractions(self.chip, self.machine, ranges)
+        self.contractions = Contractions(self.chip, self.machine, ranges, precision)
 
     def lower(self, kernel: Kernel) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
         """The launches of one kernel, in order, and the buffers that lie between them."""

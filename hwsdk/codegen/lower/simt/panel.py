@@ -23,7 +23,6 @@ from hwsdk.codegen.loop_ir import (
     Binary,
     Body,
     Buffer,
-    Cast,
     Const,
     For,
     FromIndex,
@@ -41,6 +40,7 @@ from hwsdk.codegen.lower.lowered import compare
 from hwsdk.codegen.lower.simt.facts import AsyncCopy, SimtChip
 from hwsdk.codegen.lower.simt.fragments import Fragment
 from hwsdk.codegen.lower.simt.group_copy import GroupCopy, group_copies
+from hwsdk.codegen.lower.simt.rounding import rounded
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import Ranges, coefficient, floordiv, minimum, mod, simplify, substitute, sym
 
@@ -153,7 +153,7 @@ class Panel:
         assert self.chip.scratch is not None
         return Buffer(
             f"s{self.name}",
-            self.part.dtype,
+            self.part.stored,
             (self.slots * self.block,),
             self.chip.scratch.name,
             align_bytes=128,
@@ -254,7 +254,7 @@ class Panel:
             }
             body: Body = (Intrin(copy.name, tuple((n, ends[n]) for n in copy.operands)),)
             if edge:
-                zero = Store(f"s{self.name}", (place + sym("v"),), Const(self.part.dtype, 0))
+                zero = Store(f"s{self.name}", (place + sym("v"),), Const(self.part.stored, 0))
                 body = (
                     If(self._within(line, chunk, block), body, (For("v", self.wide, (zero,), "vector"),)),
                 )
@@ -265,7 +265,7 @@ class Panel:
     def waiting(self) -> Alloc:
         """Registers in which a block waits."""
         shape = (self.accesses * self.wide,)
-        return Alloc(Buffer(f"r{self.name}", self.part.dtype, shape, self.chip.registers.name))
+        return Alloc(Buffer(f"r{self.name}", self.part.stored, shape, self.chip.registers.name))
 
     def fetch(self, block: Index, edge: bool) -> list[Stmt]:
         """Block `block` of k into registers; edge: zeros behind the end of k."""
@@ -273,9 +273,7 @@ class Panel:
         v = sym("v")
         for number, (line, chunk) in enumerate(self._chunks()):
             memory, _, exists = self._access(line, chunk, block)
-            value: Value = Load(self.load.dtype, self.load.buffer, (memory + v,))
-            if self.load.dtype != self.part.dtype:
-                value = Cast(self.part.dtype, value)
+            value = rounded(Load(self.load.dtype, self.load.buffer, (memory + v,)), self.part.dtype)
             at = (number * self.wide + v,)
             body: Body = (For("v", self.wide, (Store(f"r{self.name}", at, value),), "vector"),)
             known = self._within(line, chunk, block) if edge else None
@@ -283,7 +281,7 @@ class Panel:
                 known = Binary("bool", "and", known, exists)
             known = known if known is not None else exists
             if known is not None:
-                zero = Store(f"r{self.name}", at, Const(self.part.dtype, 0))
+                zero = Store(f"r{self.name}", at, Const(self.part.stored, 0))
                 body = (If(known, body, (For("v", self.wide, (zero,), "vector"),)),)
             out += body
         return out
@@ -294,7 +292,7 @@ class Panel:
         v = sym("v")
         for number, (line, chunk) in enumerate(self._chunks()):
             _, here, exists = self._access(line, chunk, 0)
-            value = Load(self.part.dtype, f"r{self.name}", (number * self.wide + v,))
+            value = Load(self.part.stored, f"r{self.name}", (number * self.wide + v,))
             store = Store(f"s{self.name}", (slot * self.block + here + v,), value)
             body: Body = (For("v", self.wide, (store,), "vector"),)
             out += body if exists is None else [If(exists, body)]
@@ -317,7 +315,7 @@ class Panel:
                 continue
             run = self._run(item)
             where = self._at(self.part, item, start, moved, step, run, slot)
-            cell = Load(self.part.dtype, f"s{self.name}", (where + sym("v"),))
+            cell = Load(self.part.stored, f"s{self.name}", (where + sym("v"),))
             out.append(For("v", run, (Store(buffer, (at + sym("v"),), cell),), "vector"))
             at += run
         return out

@@ -14,6 +14,7 @@ consists of products and the moves that feed them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 from hwsdk.codegen.inline import both
@@ -57,7 +58,10 @@ class PipelinedContraction(TensorContraction):
 
     @cached_property
     def panels(self) -> tuple[Panel, Panel]:
-        return self._panel("a"), self._panel("b")
+        a, b = self._panel("a"), self._panel("b")
+        if self.tile.stages == 1 or a.copy is None or b.copy is None:
+            return a, b
+        return replace(a, slots=self.tile.stages), replace(b, slots=self.tile.stages)
 
     def _panel(self, name: str) -> Panel:
         tile, parts, use = self.tile, self.parts, self.use
@@ -70,7 +74,7 @@ class PipelinedContraction(TensorContraction):
         )
         return Panel(
             name, self.chip, load, part, coord, use.depth, size, share, rows, parts.k[0], self.source.outer,
-            sym(first), count, tile.bk, self.lanes, tile.stages, self.ranges,
+            sym(first), count, tile.bk, self.lanes, 1, self.ranges,
         )  # fmt: skip
 
     @cached_property
@@ -107,8 +111,7 @@ class PipelinedContraction(TensorContraction):
 
     def _walk(self, depth: Index, mi: int, ni: int) -> Body:
         """All blocks of k; what no loop changes stands in front."""
-        ring = all(p.copy is not None for p in self.panels) and self.tile.stages > 1
-        body = self._ring(depth, mi, ni) if ring else self._relay(depth, mi, ni)
+        body = self._ring(depth, mi, ni) if self.panels[0].slots > 1 else self._relay(depth, mi, ni)
         return (*(let for p in self.panels for let in p.lets), *body)
 
     def _ring(self, depth: Index, mi: int, ni: int) -> Body:
@@ -190,8 +193,8 @@ class PipelinedContraction(TensorContraction):
         a, b = self.panels
         for step in range(0, self.tile.bk, use.roles.k):
             out += [
-                Alloc(Buffer("fa", use.a.dtype, (mi * use.a.items,), place)),
-                Alloc(Buffer("fb", use.b.dtype, (ni * use.b.items,), place)),
+                Alloc(Buffer("fa", use.a.stored, (mi * use.a.items,), place)),
+                Alloc(Buffer("fb", use.b.stored, (ni * use.b.items,), place)),
                 *a.fragments("fa", sym("row_part"), mi, step, slot),
                 *b.fragments("fb", sym("column_part"), ni, step, slot),
                 *self._pairs(mi, ni),

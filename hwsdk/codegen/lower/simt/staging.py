@@ -15,7 +15,6 @@ from hwsdk.codegen.iters import decode
 from hwsdk.codegen.loop_ir import (
     Body,
     Buffer,
-    Cast,
     Const,
     For,
     FromIndex,
@@ -31,6 +30,7 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.codegen.lower.lowered import compare
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import Fragment
+from hwsdk.codegen.lower.simt.rounding import rounded
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import Ranges, ceildiv, coefficient, floordiv, mod, product, substitute, sym
 
@@ -62,7 +62,7 @@ class Side:
         pad = max(1, self.chip.access_bytes // DTYPES[self.part.dtype].size_bytes)
         lines, length = (self.depth, self.count) if self.rows_inner else (self.count, self.depth)
         shape = (lines, length + pad)
-        return Buffer(f"s{self.name}", self.part.dtype, shape, self.chip.scratch.name, align_bytes=16)
+        return Buffer(f"s{self.name}", self.part.stored, shape, self.chip.scratch.name, align_bytes=16)
 
     def at(self, row: Index, depth: Index) -> tuple[Index, Index]:
         """Where an element is in the staged block."""
@@ -124,7 +124,7 @@ class Side:
         value: Value = Load(dtype, self.load.buffer, (self._offset(row, depth),), where)
         if where is not None:
             value = Select(dtype, where, value, Const(dtype, 0))
-        return value if dtype == self.part.dtype else Cast(self.part.dtype, value)
+        return rounded(value, self.part.dtype)
 
     def _contiguous(self, name: str) -> bool:
         index = self.load.index[0]

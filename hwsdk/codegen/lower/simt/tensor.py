@@ -181,8 +181,8 @@ class TensorContraction:
     def _multiply(self, mi: int, ni: int) -> list[Stmt]:
         """All steps of k in the staged blocks: fragments of A and B, then every pair of them."""
         use, place = self.use, self.chip.registers.name
-        fa = Buffer("fa", use.a.dtype, (mi * use.a.items,), place)
-        fb = Buffer("fb", use.b.dtype, (ni * use.b.items,), place)
+        fa = Buffer("fa", use.a.stored, (mi * use.a.items,), place)
+        fb = Buffer("fb", use.b.stored, (ni * use.b.items,), place)
         step = sym("kk") * use.roles.k
         loads = [
             *self._fragments(self.sides[0], use.row, sym("row_part"), mi, use.roles.m, step),
@@ -241,7 +241,7 @@ class TensorContraction:
                 row = start + i * size + part.at(first, coord)
                 depth = step + part.at(first, self.use.depth)
                 at = side.at(row + v, depth) if self.plain else side.at(row, depth + v)
-                cell = Load(part.dtype, f"s{side.name}", at)
+                cell = Load(part.stored, f"s{side.name}", at)
                 store = Store(f"f{side.name}", (i * part.items + first + v,), cell)
                 out.append(For("v", length, (store,), "vector"))
         return out
