@@ -25,6 +25,10 @@ class Casts:
     def __init__(self, function: Function, target: Target) -> None:
         self.f = function
         self.half = native_half(target)
+        self.bfloat = target.codegen.model == "simt" and target.native("bf16")  # SIMD units flush denormals
+        self._patterns: dict[
+            tuple[str, str], str
+        ] = {}  # (float, dtype) -> the pattern that it was widened from
 
     # ---------------------------------------------------------------------------------------------------- helpers
     def _int(self, value: int, bits: int, lanes: int) -> str:
@@ -45,6 +49,11 @@ class Casts:
     # --------------------------------------------------------------------------------------------- 16-bit patterns
     def widen(self, x: str, dtype: str, lanes: int) -> str:
         """i16 pattern -> float, exact."""
+        wide = self._widen(x, dtype, lanes)
+        self._patterns[wide, dtype] = x
+        return wide
+
+    def _widen(self, x: str, dtype: str, lanes: int) -> str:
         if dtype == "bf16":
             wide = self._convert("zext", x, "i16", "i32", lanes)
             return self.bitcast(
@@ -74,6 +83,11 @@ class Casts:
 
     def narrow(self, x: str, dtype: str, lanes: int) -> str:
         """float -> i16 pattern, to nearest even; NaN stays NaN."""
+        known = self._patterns.get((x, dtype))
+        if known is not None:
+            return known
+        if dtype == "bf16" and self.bfloat:
+            return self.bitcast(self._convert("fptrunc", x, "float", "bfloat", lanes), "bfloat", "i16", lanes)
         if dtype == "bf16":
             return self._narrow_bf16(x, lanes)
         if self.half:

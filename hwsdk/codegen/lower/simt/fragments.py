@@ -89,7 +89,7 @@ def fragment(target: Target, intrinsic: str, operand: str) -> Fragment | None:
     lanes, items = x.lanes, places.items
     table = np.full((lanes, items, len(coords)), -1, np.int64)
     for index in np.ndindex(places.lane.shape):
-        table[places.lane[index], places.item[index]] = index
+        table[places.lane[index], places.item[index]] = index[: len(coords)]  # the rest: copies of it
     if (table < 0).any():
         return None
     return fragment_of(operand, x.operands[operand].dtype, coords, table)

@@ -22,9 +22,7 @@ from hwsdk.target_desc.model import Target
 class SimtLowering:
     """Lowers the kernels of one model for one description."""
 
-    def __init__(
-        self, target: Target, graph: Graph, ranges: Ranges, precision: str | None = None
-    ) -> None:
+    def __init__(self, target: Target, graph: Graph, ranges: Ranges, precision: str | None = None) -> None:
         self.target, self.graph, self.ranges = target, graph, ranges
         self.chip = SimtChip.of(target)
         self.constants = frozenset(graph.constants)
