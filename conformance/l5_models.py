@@ -95,7 +95,7 @@ def run_model(model: Model, session: Session) -> None:
     """Mismatch where a value is outside its bound, or the model was compiled more than once."""
     from hwsdk.frontends import load
 
-    path, peer = _peer(model.name)
+    path, peer = peer_of(model.name)
     graph = load(path)
     program = build(session, graph)
     worst = 0.0
@@ -107,13 +107,14 @@ def run_model(model: Model, session: Session) -> None:
         noise = path_noise(graph, inputs, session.device.target)
         for name, value in zip(graph.output_names, graph.outputs):
             where = f"output {name} at {'x'.join(map(str, size))}"
-            worst = max(worst, _compare(where, got[name], want[name], noise[value]))
+            worst = max(worst, compare(where, got[name], want[name], noise[value]))
     if program.compiles != 1:
         raise Mismatch(f"{program.compiles} compiles for {len(sizes)} shapes, 1 expected")
     session.measured.update(shapes=len(sizes), error_of_bound=round(worst, 4), compiles=program.compiles)
 
 
-def _peer(name: str) -> tuple[str, Any]:
+def peer_of(name: str) -> tuple[str, Any]:
+    """Path of a model, and a session of the reference runtime."""
     from hwsdk.frontends import catalogue
 
     try:
@@ -127,7 +128,8 @@ def _peer(name: str) -> tuple[str, Any]:
     return path, onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def _compare(where: str, got: Array, want: Array, noise: float) -> float:
+def compare(where: str, got: Array, want: Array, noise: float) -> float:
+    """The error as a part of the bound; Mismatch beyond it."""
     if got.shape != want.shape or got.dtype != want.dtype:
         raise Mismatch(f"{where}: {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}")
     if want.dtype.kind != "f":
