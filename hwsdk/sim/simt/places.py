@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hwsdk.sim.simt.program import Array, Lanes
 from hwsdk.sim.simt.races import Span
-from hwsdk.sim.simt.storage import ALLOCATED, READ_MASK, READ_WANT, VALID, WRITE_MASK, WRITE_WANT, Storage
+from hwsdk.sim.simt.storage import ALLOCATED, READ_MASK, READ_WANT, VALID, WRITE_MASK, WRITE_WANT
 from hwsdk.sim.simt.sums import Root, Sum
 from hwsdk.sim.simt.windows import BASES, WINDOW_SHIFT, WINDOWS, Access, Space
 
@@ -27,10 +29,10 @@ class Place:
 
     __slots__ = (
         "_base",
-        "_root",
         "delta",
         "first",
         "lanes",
+        "root",
         "shift",
         "size",
         "space",
@@ -41,8 +43,8 @@ class Place:
 
     def __init__(self, frame: Frame, lanes: Lanes, addresses: Sum, access: Access) -> None:
         """ValueError where the addresses are of several memories, misaligned or outside."""
-        self._root, delta, self.lanes = addresses.root, addresses.delta, lanes
-        low, high, bits = self._root.facts()
+        self.root, delta, self.lanes = addresses.root, addresses.delta, lanes
+        low, high, bits = self.root.facts()
         unit, self.size = access.dtype.itemsize, access.size
         if (bits | delta) & (self.size - 1) or low + delta < 0 or (bits | delta) & (unit - 1):
             raise ValueError
@@ -74,14 +76,21 @@ class Place:
 
     def index(self, lanes: Lanes) -> Array:
         """Of active lanes, in elements, less `first`."""
-        found = self._root.index(self.window, self._base, self.shift)
+        found = self.root.index(self.space, self.window, self._base, self.shift)
         return found if lanes is None or self.lanes is not None else found.take(lanes)
 
     def offsets(self, lanes: Lanes) -> Array:
         """Of active lanes in the storage, in bytes."""
-        found = self._root.offsets(self.window, self._base)
+        found = self.root.offsets(self.space, self.window, self._base)
         found = found if lanes is None or self.lanes is not None else found.take(lanes)
         return found + self.delta if self.delta else found
+
+    def addresses(self, lanes: Lanes) -> Array:
+        """Of active lanes in the space."""
+        found = self.root.array.view(f"u{self.root.array.dtype.itemsize}").astype(np.int64)
+        found = found if lanes is None or self.lanes is not None else found.take(lanes)
+        result: Array = found + (self.delta - self.window)
+        return result
 
     def written(self, frame: Frame, lanes: Lanes) -> bool:
         """Has everything it points to been written, with nothing under way to it?"""
@@ -89,14 +98,14 @@ class Place:
             filled = frame.filled
             if filled.has(self.span):
                 return True
-            if self.lanes is None and filled.knows(self._root, self.delta, self.size):
+            if self.lanes is None and filled.knows(self.root, self.delta, self.size):
                 return True
-            if filled.proves(self.storage, self.span, self._root.array.size * self.size):
+            if filled.proves(self.storage, self.span, self.root.array.size * self.size):
                 return True
         whole = self.storage.all_states(self.offsets(None), self.size, READ_MASK, READ_WANT)
         if self.lanes is None:
             if whole and self.space is Space.SHARED:
-                frame.filled.learn(self._root, self.delta, self.size)
+                frame.filled.learn(self.root, self.delta, self.size)
             if not whole and lanes is not None:
                 return self.storage.all_states(self.offsets(lanes), self.size, READ_MASK, READ_WANT)
         return whole
@@ -104,8 +113,6 @@ class Place:
 
 def place_of(frame: Frame, lanes: Lanes, addresses: Sum | Array, access: Access) -> Place | None:
     """None where the lanes must be looked at one by one."""
-    if frame.checks.costs:
-        return None
     if isinstance(addresses, Sum):
         try:
             return Place(frame, None, addresses, access)
@@ -142,7 +149,7 @@ def may_write(frame: Frame, lanes: Lanes, place: Place) -> tuple[bool, bool]:
     if place.space is Space.SHARED:
         filled = frame.filled
         if filled.has(place.span) or (
-            place.lanes is None and filled.knows(place._root, place.delta, place.size)
+            place.lanes is None and filled.knows(place.root, place.delta, place.size)
         ):
             return True, True
     return place.storage.all_states(place.offsets(lanes), place.size, WRITE_MASK, WRITE_WANT), False
@@ -158,6 +165,3 @@ def put(lanes: Lanes, place: Place, values: list[Array], written: bool) -> None:
         view[first + j :][index] = value
     if not written:
         place.storage.set_states(place.offsets(lanes), place.size, ALLOCATED | VALID)
-
-
-__all__ = ["Place", "Storage", "load", "may_write", "place_of", "put"]

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BASES", "WINDOWS", "WINDOW_SHIFT", "Access", "Space", "load", "store"]
 
-_NO_ADDRESSES = np.zeros(0, np.uint64)
-
 
 def load(frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access) -> list[Array]:
     """One array per element of the vector."""
@@ -47,7 +45,7 @@ def load(frame: Frame, lanes: Lanes, addresses: Array | Sum, access: Access) -> 
     if place is not None:
         found = places.load(frame, lanes, place, access)
         if found is not None:
-            count_access(frame, lanes, _NO_ADDRESSES, access.size, place.space, read=True)
+            _count_place(frame, lanes, place, read=True)
             return found
     if isinstance(addresses, Sum):
         addresses = addresses.active(lanes)
@@ -86,9 +84,14 @@ def _store_at(frame: Frame, lanes: Lanes, place: Place, access: Access, values: 
     if place.space is Space.SHARED and frame.shared_races is not None:
         with _Explained(frame, place.space):
             frame.shared_races.write(place.offsets(lanes), access.size, _tags(frame, lanes), place.span)
-    count_access(frame, lanes, _NO_ADDRESSES, access.size, place.space, read=False)
+    _count_place(frame, lanes, place, read=False)
     places.put(lanes, place, values, written)
     return True
+
+
+def _count_place(frame: Frame, lanes: Lanes, place: Place, read: bool) -> None:
+    addresses = place.addresses(lanes) if frame.checks.costs else place.root.array
+    count_access(frame, lanes, addresses, place.size, place.space, read)
 
 
 def _parts(frame: Frame, lanes: Lanes, addresses: Array) -> list[tuple[Space, Array | None, Array]]:

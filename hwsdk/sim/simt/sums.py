@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from hwsdk.sim.simt.program import Array, Lanes
+from hwsdk.sim.simt.windows import Space
 
 
 class Lazy(Protocol):
@@ -30,8 +31,8 @@ class Root:
     def __init__(self, array: Array) -> None:
         self.array = array
         self._facts: tuple[int, int, int] | None = None
-        self._offsets: dict[int, Array] = {}
-        self._indices: dict[tuple[int, int], Array] = {}
+        self._offsets: dict[tuple[Space, int], Array] = {}
+        self._indices: dict[tuple[Space, int, int], Array] = {}
 
     def facts(self) -> tuple[int, int, int]:
         """(least, largest, bits that any has), as unsigned numbers."""
@@ -41,24 +42,23 @@ class Root:
             self._facts = int(low), int(high), int(np.bitwise_or.reduce(plain))
         return self._facts
 
-    def offsets(self, window: int, base: Array | None) -> Array:
-        """Of the numbers, less the start of their window of generic addresses, from each lane's base in its memory.
-        A frame has one base per window."""
-        found = self._offsets.get(window)
+    def offsets(self, space: Space, window: int, base: Array | None) -> Array:
+        """Of the numbers, less `window`, from each lane's base in a memory, of which a frame has one."""
+        found = self._offsets.get((space, window))
         if found is None:
             found = self.array.astype(np.int64)
             if window:
                 found -= window
             if base is not None:
                 found += base
-            self._offsets[window] = found
+            self._offsets[space, window] = found
         return found
 
-    def index(self, window: int, base: Array | None, shift: int) -> Array:
+    def index(self, space: Space, window: int, base: Array | None, shift: int) -> Array:
         """The same in units of 2**shift bytes."""
-        found = self._indices.get((window, shift))
+        found = self._indices.get((space, window, shift))
         if found is None:
-            found = self._indices[window, shift] = self.offsets(window, base) >> shift
+            found = self._indices[space, window, shift] = self.offsets(space, window, base) >> shift
         return found
 
 

@@ -8,8 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from hwsdk.sim.simt.chip import Checks
 from tests.targets.ptx import llvm_kernels as kernels
-from tests.targets.ptx.harness import compiled, engine, program
+from tests.targets.ptx.harness import compiled, engine, kernel, program
 
 
 @pytest.mark.parametrize("n", [0, 1, 127, 128, 1000])
@@ -22,6 +23,37 @@ def test_vector_add(n: int) -> None:
     stats = device.launch(program(compiled(kernels.VECTOR_ADD), "add"), -(-n // 128), 128, [*args, out, n])
     assert (device.read(out, np.float32, n) == a + b).all()
     assert stats.spaces["global"].written_bytes == 4 * n if n else "global" not in stats.spaces
+
+
+def test_one_number_of_a_lane_addresses_two_memories() -> None:
+    """The same bytes before a lane's element of a global and of a shared array; shared memories are one per block."""
+    body = """
+    mul.wide.u32 %d1, %t, 4;
+    ld.param.u64 %d2, [p0];
+    add.s64 %d3, %d2, %d1;
+    mov.u64 %d4, cells;
+    add.s64 %d5, %d4, %d1;
+    mov.u32 %r1, %ctaid.x;
+    ld.global.u32 %r2, [%d3];
+    st.shared.u32 [%d5], %r1;
+    ld.shared.u32 %r3, [%d5];
+    ld.global.u32 %r4, [%d3];
+    add.u32 %r5, %r2, %r3;
+    add.u32 %r5, %r5, %r4;
+    ld.param.u64 %d6, [p1];
+    mul.wide.u32 %d7, %r1, 256;
+    add.s64 %d8, %d6, %d7;
+    add.s64 %d9, %d8, %d1;
+    st.global.u32 [%d9], %r5;
+"""
+    x = np.arange(64, dtype=np.uint32) * 100
+    for checks in (Checks(), Checks(costs=False)):
+        device = engine(checks=checks)
+        given, out = device.copy_of(x, "x", True), device.allocate(5 * 256)
+        text = kernel(body, ["u64", "u64"], ".shared .align 16 .b8 cells[256];")
+        device.launch(program(text), 5, 64, [given, out])
+        want = 2 * x + np.arange(5)[:, None]
+        assert (device.read(out, np.uint32, (5, 64)) == want).all()
 
 
 def test_tree_reduction() -> None:
