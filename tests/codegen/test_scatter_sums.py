@@ -22,7 +22,7 @@ def scattering(op: str, kind: str, combiner: str) -> Graph:
     return graph_of(inputs, lambda b, x, i, u: b.node(op, [x, i, u], combiner=combiner, **attrs))
 
 
-@pytest.mark.parametrize("name", ["interpreter", "x86", "npu"])
+@pytest.mark.parametrize("name", ["interpreter", "x86", "npu", "lanes"])
 @pytest.mark.parametrize("kind", ["bf16", "f16", "f32"])
 @pytest.mark.parametrize("op", SHAPES)
 def test_many_updates_of_one_element(op: str, kind: str, name: str) -> None:

@@ -42,13 +42,13 @@ def lower_scatter_nd(c: Context) -> list[Lowered]:
     guard: Value | None = None
     for d in range(depth):
         raw = Load(c.dtype(indices), c.namer.buffer[indices], (sym("r") * depth + d,))
-        place, inside = _place(lets, f"i{d}", raw, shape[d])
-        places.append(place)
+        spot, inside = place(lets, f"i{d}", raw, shape[d])
+        places.append(spot)
         guard = both(guard, inside)
     inner = product(shape[depth:])
     start = linear(tuple(places), shape[:depth]) * inner
     update = Load(c.dtype(updates), c.namer.buffer[updates], (sym("r") * inner + sym("e"),))
-    step: Body = (For("e", inner, (_put(c, start + sym("e"), update),)),)
+    step: Body = (For("e", inner, (put(c, start + sym("e"), update),)),)
     body: Body = (*lets, step[0] if guard is None else If(guard, step))
     return _scattered(c, (For("r", product(rows), body),))
 
@@ -61,16 +61,16 @@ def lower_scatter_elements(c: Context) -> list[Lowered]:
     at = tuple(sym(f"x{d}") for d in range(len(space)))
     lets: list[Stmt] = []
     raw = Load(c.dtype(indices), c.namer.buffer[indices], (linear(at, space),))
-    place, inside = _place(lets, "place", raw, shape[axis])
-    target = (*at[:axis], place, *at[axis + 1 :])
+    spot, inside = place(lets, "place", raw, shape[axis])
+    target = (*at[:axis], spot, *at[axis + 1 :])
     update = Load(c.dtype(updates), c.namer.buffer[updates], (linear(at, space),))
-    body: Body = (*lets, If(inside, (_put(c, linear(target, shape), update),)))
+    body: Body = (*lets, If(inside, (put(c, linear(target, shape), update),)))
     for d in reversed(range(len(space))):
         body = (For(f"x{d}", space[d], body),)
     return _scattered(c, body)
 
 
-def _place(lets: list[Stmt], name: str, raw: Value, extent: Index) -> tuple[Index, Value]:
+def place(lets: list[Stmt], name: str, raw: Value, extent: Index) -> tuple[Index, Value]:
     """An index from memory (negative: from the end), and the condition that it is inside."""
     wide = raw if raw.dtype == "i64" else Cast("i64", raw)
     size = FromIndex("i64", extent)
@@ -79,7 +79,7 @@ def _place(lets: list[Stmt], name: str, raw: Value, extent: Index) -> tuple[Inde
     return sym(name), Binary("bool", "and", compare("ge", sym(name), 0), compare("lt", sym(name), extent))
 
 
-def _put(c: Context, offset: Index, update: Value) -> Store:
+def put(c: Context, offset: Index, update: Value) -> Store:
     combiner = c.node.attrs.get("combiner", "none")
     if combiner == "none":
         return Store("o0", (offset,), update)

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hwsdk.codegen.iters import decode_lets
-from hwsdk.codegen.loop_ir import Body, For, FromIndex, If, Index, Let
+from hwsdk.codegen.loop_ir import Alloc, Body, For, FromIndex, If, Index, Let, Stmt
 from hwsdk.codegen.lower.lowered import Lowered, compare, with_fallback
 from hwsdk.codegen.lower.node_loops import Axis, Context
 from hwsdk.codegen.lower.simt.across import Across, Exchange
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.schedules import LaneLineSchedule, lanes_reason, wide_reason
-from hwsdk.codegen.lower.simt.tasks import private
 from hwsdk.graph.dims import Ranges, ceildiv, floordiv, ge, le, mod, product, simplify, sym
 
 WAVES = 8
@@ -70,12 +69,17 @@ def _named(made: Lowered, ending: str) -> Lowered:
     return replace(made, loop=replace(made.loop, name=f"{name}{ending}"), version_of=name)
 
 
+def _private(stmt: Stmt, chip: SimtChip) -> Stmt:
+    """What a line holds for itself, in the registers of its lane."""
+    return Alloc(replace(stmt.buffer, place=chip.registers.name)) if isinstance(stmt, Alloc) else stmt
+
+
 def _by_lanes(c: Context, chip: SimtChip, axis: Axis, line: Body) -> Lowered:
     """One lane for every line; neighbours along the inner dims."""
     waves = chip.waves(WAVES)
     lanes = waves * chip.width
     total = axis.outer * axis.inner
-    own = (*decode_lets(axis.lines(), sym("unit")), *private(line, chip, c.kernel.name))
+    own = (*decode_lets(axis.lines(), sym("unit")), *(_private(s, chip) for s in line))
     body: Body = (
         Let("unit", FromIndex("i64", sym("group") * lanes + sym("t"))),
         If(compare("lt", sym("unit"), total), own),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.lower.lowered import Lowered, Machine
-from hwsdk.codegen.lower.node_loops import context_of, lower_library
+from hwsdk.codegen.lower.node_loops import context_of
 from hwsdk.codegen.lower.simt.arg import lower_arg
 from hwsdk.codegen.lower.simt.attention import lower_attention
 from hwsdk.codegen.lower.simt.contraction import Contractions
@@ -13,7 +13,8 @@ from hwsdk.codegen.lower.simt.map import lower_elements, lower_reduction
 from hwsdk.codegen.lower.simt.ordering import lower_ordering
 from hwsdk.codegen.lower.simt.row import lower_row
 from hwsdk.codegen.lower.simt.scan import lower_cumulative
-from hwsdk.codegen.lower.simt.tasks import tasks_on_lanes
+from hwsdk.codegen.lower.simt.scattering import lower_scatter
+from hwsdk.errors import UnsupportedError
 from hwsdk.graph.dims import Ranges
 from hwsdk.graph.graph import Graph
 from hwsdk.target_desc.model import Target
@@ -57,18 +58,17 @@ class SimtLowering:
         return lower_elements(kernel, self.chip, self.machine, self.ranges)
 
     def _library(self, kernel: Kernel) -> list[Lowered]:
-        level = self.chip.group.name
-        context = context_of(kernel, self.graph, self.machine, level)
+        context = context_of(kernel, self.graph, self.machine, self.chip.group.name)
         match context.node.op:
             case "sort" | "top_k":
                 loops, between = lower_ordering(context, self.chip, self.ranges)
-                self._between += between
-                return loops
             case "cumulative":
                 loops, between = lower_cumulative(context, self.chip, self.ranges)
-                self._between += between
-                return loops
+            case "scatter_nd" | "scatter_elements":
+                return lower_scatter(context, self.chip, self.ranges)
             case "reduce":
                 return lower_arg(context, self.chip, self.ranges)
-        made = lower_library(kernel, self.graph, self.machine, self.ranges, level)
-        return [tasks_on_lanes(x, self.chip) for x in made]
+            case op:
+                raise UnsupportedError(f"node {context.node.name}: no code is generated for op {op!r}")
+        self._between += between
+        return loops

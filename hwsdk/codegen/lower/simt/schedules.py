@@ -106,6 +106,20 @@ class LaneAttentionSchedule:
         )
 
 
+@dataclass(frozen=True)
+class LaneScatterSchedule:
+    """Scattering.  lanes: of a workgroup.  workgroups: that share the result, at most (0: a lane owns a line)."""
+
+    lanes: int
+    workgroups: int
+    why: Reasons = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        if not self.workgroups:
+            return f"a lane per line, {self.lanes} lanes per workgroup"
+        return f"up to {self.workgroups} workgroups of {self.lanes} lanes own a part of the result each"
+
+
 def lanes_reason(chip: SimtChip, lanes: int, decision: str = "lanes") -> Reason:
     """Lanes come in lockstep groups, as many as a workgroup may have."""
     fields = [f"execution.{chip.lane.name}.count"]
