@@ -74,7 +74,7 @@ def compile_graph(
     """All stages up to text.  Raises UnsupportedError, PlanError or CodegenError."""
     options = options or Options()
     check_precision(target, options.precision)
-    graph = optimise(graph, explicit_windows=target.codegen.model != "simd")
+    graph = optimise(graph, explicit_windows=target.codegen.model == "sequential")
     inner = reserve(graph)
     cut, kernels = build_kernels(inner)
     if target.codegen.model in ("simd", "simt"):

@@ -119,3 +119,27 @@ def test_wide_accesses_only_where_every_row_is_aligned() -> None:
     for plan, guard in plans:
         assert isinstance(plan, LaneRowSchedule)
         assert (plan.wide == 4) == ("%4" in guard.replace(" ", ""))
+
+
+def test_a_pad_is_one_launch() -> None:
+    """Its border and its middle are blocks of their own; each has workgroups of its own."""
+    attrs = {"low": (1, 0), "high": (2, 3), "mode": "constant", "value": 0.5}
+    graph = graph_of([("f32", (N, M))], lambda b, x: b.node("pad", [b.node("tanh", [x])], **attrs))
+    run = api.Simulation(api.compile_stages(graph, target("lanes")))
+    for size in ((0, 3), (1, 1), (7, 30)):
+        x = RNG.standard_normal(size).astype(np.float32)
+        assert_same(run(x0=x), interpret(graph, {"x0": x}), 2.0**-20)
+        assert len(run.stats.kernels) <= 2
+
+
+def test_windows_need_no_padded_copy() -> None:
+    """Lanes leave out what is not there one by one."""
+    attrs = {"strides": (1, 1), "low": (1, 1), "high": (1, 1), "dilations": (1, 1), "groups": 8}
+    inputs = [("f32", (1, N, M, 8)), ("f32", (3, 3, 1, 8))]
+    graph = graph_of(inputs, lambda b, x, w: b.node("conv", [x, w], **attrs))
+    made = api.compile_stages(graph, target("lanes"))
+    assert len(made.lowered) == 1
+    for size in ((1, 1), (5, 7)):
+        x = {"x0": RNG.standard_normal((1, *size, 8)), "x1": RNG.standard_normal((3, 3, 1, 8))}
+        x = {k: v.astype(np.float32) for k, v in x.items()}
+        assert_same(api.Simulation(made)(**x), interpret(graph, x), 2.0**-20)

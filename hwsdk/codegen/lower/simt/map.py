@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hwsdk.codegen.blocks import Iter, Kernel, Tensor
+from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
 from hwsdk.codegen.iters import decode_lets
 from hwsdk.codegen.loop_ir import (
     Alloc,
@@ -67,6 +67,7 @@ WAVES = 8  # lockstep groups of a workgroup that computes elements
 SHARE = 32  # steps of a long reduction that make it worth to bring in another lane
 LONG = 256  # steps from which a reduction over outer elements may be split
 MOST_PARTS = 1024
+TOGETHER = 16  # blocks of one launch: what they read are arguments
 
 
 def lower_reduction(
@@ -109,13 +110,38 @@ def _parts(kernel: Kernel, chip: SimtChip, ranges: Ranges) -> tuple[Iter, Index]
 
 
 def lower_elements(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges) -> list[Lowered]:
-    """One launch per block (a concatenation has several)."""
+    """One launch for up to TOGETHER blocks (a pad or a concatenation has several), which divide the workgroups."""
     out = []
-    for number, block in enumerate(kernel.blocks):
-        name = f"{kernel.name}_{number}" if number else kernel.name
-        own = replace(kernel, name=name, blocks=(block,), inputs=inputs_of(kernel, block))
-        out.append(ElementLowering(own, chip, machine, ranges).lower())
+    for first in range(0, len(kernel.blocks), TOGETHER):
+        blocks = kernel.blocks[first : first + TOGETHER]
+        name = f"{kernel.name}_{first}" if first else kernel.name
+        used = {t.name for block in blocks for t in inputs_of(kernel, block)}
+        inputs = tuple(t for t in kernel.inputs if t.name in used)
+        own = replace(kernel, name=name, blocks=blocks, inputs=inputs)
+        out.append(_launch(own, chip, machine, ranges))
     return out
+
+
+def _launch(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges) -> Lowered:
+    """One launch of all blocks of a kernel."""
+    namer = Namer(kernel)
+    parts = [ElementLowering(kernel, block, namer, chip, ranges) for block in kernel.blocks]
+    starts: list[Index] = [0]
+    for part in parts:
+        starts.append(starts[-1] + part.grid)
+    body = parts[-1].body(starts[-2])
+    for part, start, end in zip(
+        reversed(parts[:-1]), reversed(starts[:-2]), reversed(starts[1:-1]), strict=True
+    ):
+        body = (If(compare("lt", sym("group"), end), part.body(start), body),)
+    loop = (For("group", starts[-1], chip.lanes(chip.waves(WAVES), body), "parallel", chip.group.name),)
+    work: Index = 0
+    for part in parts:
+        work = work + part.work
+    wide = max(part.wide for part in parts)
+    lanes = parts[0].lanes
+    plan = LaneMapSchedule(lanes, wide, why=(lanes_reason(chip, lanes), wide_reason(chip, wide)))
+    return finish_kernel(kernel, namer, machine, loop, starts[-1], work, schedule=plan)
 
 
 def _neighbours(flat: FlatBlock) -> Iter | None:
@@ -132,12 +158,11 @@ def _neighbours(flat: FlatBlock) -> Iter | None:
 
 
 class ElementLowering:
-    """Lowers one block."""
+    """Lowers one block.  lanes: of a workgroup; grid: workgroups; work: points of the iteration space."""
 
-    def __init__(self, kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges) -> None:
-        self.kernel, self.chip, self.machine, self.ranges = kernel, chip, machine, ranges
-        self.namer = Namer(kernel)
-        flat = flatten_block(kernel, kernel.blocks[0], self.namer, ranges)
+    def __init__(self, kernel: Kernel, block: Block, namer: Namer, chip: SimtChip, ranges: Ranges) -> None:
+        self.chip, self.ranges, self.output = chip, ranges, namer.buffer[block.output]
+        flat = flatten_block(kernel, block, namer, ranges)
         iters, gone = merge(flat.block.iters, [flat])
         self.flat = replace(at(flat, gone), block=replace(flat.block, iters=tuple(iters)))
         self.wide = chip.elements(kernel.tensor(flat.block.output).dtype)
@@ -145,6 +170,13 @@ class ElementLowering:
         while self.wide > 1 and not self._aligned():
             self.wide //= 2
         self.rows = [i for i in self.flat.block.parallel if i is not self.vector]
+        self.lanes = chip.waves(WAVES) * chip.width
+        self.extent: Index = 1 if self.vector is None else self.vector.extent
+        self.across = ceildiv(self.extent, self.wide)
+        self.units = product(i.extent for i in self.rows) * self.across
+        self.grid = ceildiv(self.units, self.lanes)
+        work = product(i.extent for i in self.flat.block.iters)
+        self.work = work if isinstance(work, int) else substitute(work, {PART: 0})
 
     def _aligned(self) -> bool:
         """Is every contiguous access of `wide` elements at a multiple of it?  Else neighbouring lanes had better take
@@ -158,31 +190,19 @@ class ElementLowering:
                 return False
         return True
 
-    def lower(self) -> Lowered:
-        waves = self.chip.waves(WAVES)
-        lanes = waves * self.chip.width
-        extent: Index = 1 if self.vector is None else self.vector.extent
-        across = ceildiv(extent, self.wide)
-        units = product(i.extent for i in self.rows) * across
-        first: Index = (mod(sym("unit"), across) if self.rows else sym("unit")) * self.wide
-        decode: list[Stmt] = [*decode_lets(self.rows, floordiv(sym("unit"), across))] if self.rows else []
+    def body(self, start: Index) -> Body:
+        """What a lane does; `start` is the first workgroup of the block."""
+        unit = sym("unit")
+        first: Index = (mod(unit, self.across) if self.rows else unit) * self.wide
+        decode: list[Stmt] = [*decode_lets(self.rows, floordiv(unit, self.across))] if self.rows else []
         done: set[str] = set()
         decode += [
             Let("first", FromIndex("i64", first)),
             *lets_for(self.flat, frozenset(r.name for r in self.rows), done),
         ]
-        inner = (*decode, *self._unit(extent, done))
-        body: Body = (
-            Let("unit", FromIndex("i64", sym("group") * lanes + sym("t"))),
-            If(compare("lt", sym("unit"), units), inner),
-        )
-        grid = ceildiv(units, lanes)
-        loop = (For("group", grid, self.chip.lanes(waves, body), "parallel", self.chip.group.name),)
-        work = product(i.extent for i in self.flat.block.iters)
-        work = work if isinstance(work, int) else substitute(work, {PART: 0})
-        why = (lanes_reason(self.chip, lanes), wide_reason(self.chip, self.wide))
-        plan = LaneMapSchedule(lanes, self.wide, why=why)
-        return finish_kernel(self.kernel, self.namer, self.machine, loop, grid, work, schedule=plan)
+        inner = (*decode, *self._unit(self.extent, done))
+        number = (sym("group") - start) * self.lanes + sym("t")
+        return (Let("unit", FromIndex("i64", number)), If(compare("lt", unit, self.units), inner))
 
     def _unit(self, extent: Index, done: set[str]) -> Body:
         """The elements of one unit: all at once, or those that exist."""
@@ -209,7 +229,7 @@ class ElementLowering:
             return body if loop is None else (loop(body),)
 
         if flat.block.combiner is None:
-            return each(*lets, Store(self.namer.outputs[0], (flat.offset,), flat.value, flat.where))
+            return each(*lets, Store(self.output, (flat.offset,), flat.value, flat.where))
         return self._reduced(flat, lets, wide, cell, each)
 
     def _reduced(
@@ -226,5 +246,5 @@ class ElementLowering:
             Alloc(Buffer("acc", dtype, (wide,), self.chip.registers.name)),
             *each(Store("acc", (cell,), Const(dtype, neutral(combiner, dtype)))),
             *step,
-            *each(Store(self.namer.outputs[0], (flat.offset,), total, flat.where)),
+            *each(Store(self.output, (flat.offset,), total, flat.where)),
         )
