@@ -36,9 +36,9 @@ def open_device(target: Target, *, simulate: bool = False, isa: bool = False) ->
     """
     if isa:
         return SimulatedDevice(target, isa=True)
-    llvm = target.codegen.route == "llvm" and target.codegen.llvm is not None
+    built = target.codegen.llvm is not None  # which also makes the host program
     return (
-        SimulatedDevice(target) if simulate or not llvm or not target.runtime.port else NativeDevice(target)
+        SimulatedDevice(target) if simulate or not built or not target.runtime.port else NativeDevice(target)
     )
 
 
@@ -111,16 +111,8 @@ class NativeDevice:
         """One use of the intrinsic as a kernel: pointers to its operands, in the calling convention of all
         kernels.
         """
-        from hwsdk.codegen.objects import compile_modules
-        from hwsdk.intrinsics.emit_llvm import wrapper_function
-
-        body, parameters = wrapper_function(self.target, intrinsic, "use")
-        lines = ["define void @one_use(ptr %args, i64 %tile, i64 %worker) {"]
-        for i in range(len(parameters)):
-            lines += [f"  %p{i} = getelementptr i64, ptr %args, i64 {i}", f"  %a{i} = load ptr, ptr %p{i}"]
-        passed = ", ".join(f"ptr %a{i}" for i in range(len(parameters)))
-        lines += [f"  call void @use({passed})", "  ret void", "}", ""]
-        (code,) = compile_modules([(f"use_{intrinsic}", body + "\n".join(lines))], self.target)
+        source = self.target.codegen.route == "source"
+        code, parameters = (_source_use if source else _llvm_use)(self.target, intrinsic)
         return port.kernel(port.load([code]), "one_use"), parameters
 
 
@@ -153,6 +145,32 @@ class LaneUses:
         kernel = lane_kernel(self._target, intrinsic, "one_use")
         code = api.device_code([(f"use_{intrinsic}", kernel.text)], self._target, interpreted=text)
         return port.kernel(port.load(code), "one_use"), kernel
+def _llvm_use(target: Target, intrinsic: str) -> tuple[bytes, list[str]]:
+    from hwsdk.codegen.objects import compile_modules
+    from hwsdk.intrinsics.emit_llvm import wrapper_function
+
+    body, parameters = wrapper_function(target, intrinsic, "use")
+    lines = ["define void @one_use(ptr %args, i64 %tile, i64 %worker) {"]
+    for i in range(len(parameters)):
+        lines += [f"  %p{i} = getelementptr i64, ptr %args, i64 {i}", f"  %a{i} = load ptr, ptr %p{i}"]
+    passed = ", ".join(f"ptr %a{i}" for i in range(len(parameters)))
+    lines += [f"  call void @use({passed})", "  ret void", "}", ""]
+    (code,) = compile_modules([(f"use_{intrinsic}", body + "\n".join(lines))], target)
+    return code, parameters
+
+
+def _source_use(target: Target, intrinsic: str) -> tuple[bytes, list[str]]:
+    from hwsdk.codegen.source.toolchain import compile_sources
+    from hwsdk.intrinsics.emit_source import wrapper_source
+
+    words = target.codegen.source
+    assert words is not None
+    body, parameters = wrapper_source(target, intrinsic, "use")
+    integer = words.types["i64"]
+    head = f"void one_use(const {integer} *args, {integer} tile, {integer} worker)"
+    text = f"{words.prologue}\nstatic {body}\n{head} {{\n  (void)tile; (void)worker;\n  use((void **)args);\n}}\n"
+    (code,) = compile_sources([(f"use_{intrinsic}", text)], target)
+    return code, parameters
 
 
 def _image(x: CompiledIntrinsic, name: str, operands: Mapping[str, Array], dims: Mapping[str, int]) -> Array:

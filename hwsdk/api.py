@@ -171,9 +171,7 @@ def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _si
     support = _support(target)
     host_text = ("host", emit_host(program))
     lanes = target.codegen.model == "simt"  # their host program runs on a processor of another kind
-    texts = [*made.ir.items(), *support, *([] if lanes else [host_text])]
-    objects = device_code(texts, target, cache=cache, progress=progress)
-    kernels, rest = objects[: len(made.ir)], objects[len(made.ir) :]
+    kernels, rest = _kernels_and_rest(made, [*support, *([] if lanes else [host_text])], cache, progress)
     host_code, host = _beside(target, host_text, cache) if lanes else (rest[-1], HostSide())
     return Bundle(
         name=made.graph.name,
@@ -190,6 +188,20 @@ def bundle_of(made: Compilation, *, cache: bool = True, progress: Progress = _si
         constraints=_constraints(made.graph),
         kernels={item.loop.name: _about(made, item) for item in made.lowered},
     )
+
+
+def _kernels_and_rest(
+    made: Compilation, beside: Sequence[tuple[str, str]], cache: bool, progress: Progress
+) -> tuple[list[bytes], list[bytes]]:
+    """Code of the kernels, by the target's route, and of LLVM texts that go beside them."""
+    from hwsdk.codegen.objects import compile_modules
+
+    texts = [*made.ir.items()]
+    if made.target.codegen.route == "source":
+        kernels = device_code(texts, made.target, cache=cache, progress=progress)
+        return kernels, compile_modules(beside, made.target, use_cache=cache)
+    code = device_code([*texts, *beside], made.target, cache=cache, progress=progress)
+    return code[: len(texts)], code[len(texts) :]
 
 
 def _beside(target: Target, host_text: tuple[str, str], cache: bool) -> tuple[bytes | None, HostSide]:
@@ -298,14 +310,20 @@ def device_code(
     cache: bool = True,
     progress: Progress = _silent,
 ) -> list[bytes]:
-    """(name, LLVM text) of kernels as what a port loads: text for the driver's assembler, or linked objects.
+    """(name, text) of kernels as what a port loads: text for the driver's assembler, linked objects, or what the
+    target's own compiler makes.
 
     interpreted: for the simulator, which reads the LLVM text itself where objects would be linked.
     """
     from hwsdk.codegen.linking import link_objects, linker
     from hwsdk.codegen.objects import compile_modules
+    from hwsdk.codegen.source.toolchain import compile_sources
 
     llvm = target.codegen.llvm
+    if target.codegen.route == "source":
+        if interpreted:
+            raise CodegenError(f"target {target.name} is built by route source: no instructions can be interpreted")
+        return compile_sources(texts, target, use_cache=cache, progress=progress)
     if interpreted and (llvm is None or llvm.output != "assembly"):
         return [text.encode() for _, text in texts]
     if llvm is not None and llvm.link:
@@ -321,7 +339,7 @@ def assembly(made: Compilation, kernel: str) -> str:
     """The machine code of one kernel, as text."""
     from hwsdk.codegen.objects import assembly as disassembled
 
-    if kernel not in made.ir:
+    if kernel not in made.ir or made.target.codegen.route != "llvm":
         raise CodegenError(f"target {made.target.name} has no machine code for {kernel} here")
     return disassembled(kernel, made.ir[kernel], made.target)
 

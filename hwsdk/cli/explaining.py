@@ -173,7 +173,7 @@ def dump(
     model: Path = MODEL,
     target: str = TARGET,
     stage: str = typer.Option(
-        ..., "--stage", "-s", help="imported, graph, fused, schedule, loop, host, llvm, asm."
+        ..., "--stage", "-s", help="imported, graph, fused, schedule, loop, host, llvm, source, asm."
     ),
     after: str = typer.Option("", "--after", help="With --stage graph: stop after this pass."),
     kernel: str = KERNEL,
@@ -270,9 +270,15 @@ def _host(made: Compilation, kernel: str) -> Iterator[str]:
 
 
 def _llvm(made: Compilation, kernel: str) -> Iterator[str]:
-    if not made.ir:
+    if not made.ir or made.target.codegen.route != "llvm":
         raise InputError(f"target {made.target.name} is not built through LLVM (codegen.route)")
     return (made.ir[k.name] for k in _loops(made, kernel))
+
+
+def _source(made: Compilation, kernel: str) -> Iterator[str]:
+    from hwsdk.codegen.source import source_file
+
+    return (source_file([k], made.target) for k in _loops(made, kernel))
 
 
 def _asm(made: Compilation, kernel: str) -> Iterator[str]:
@@ -289,5 +295,6 @@ STAGES: Mapping[str, Callable[[Compilation, str], Iterator[str]]] = {
     "loop": _loop,
     "host": _host,
     "llvm": _llvm,
+    "source": _source,
     "asm": _asm,
 }

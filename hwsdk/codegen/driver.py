@@ -82,7 +82,7 @@ def compile_graph(
     lowered, extra = lower_kernels(kernels, inner, target, options, progress)
     shared = distinct(lowered)
     lowered, extra = kept_once(lowered, extra, shared[1])
-    ir, needs = emit(shared[0], target) if target.codegen.route == "llvm" else ({}, {})
+    ir, needs = emit(shared[0], target)
     assembled = assemble(inner, lowered, shared, extra, needs)
     assembled = replace(assembled, program=restore(assembled.program))
     verify_host(assembled.program)
@@ -178,16 +178,24 @@ def _check_scratchpad(name: str, needed: Index, target: Target) -> None:
 
 
 def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[dict[str, str], dict[str, Needs]]:
-    """LLVM text of each kernel and what it needs of a launch."""
+    """Text of each kernel for the target's route, and what it needs of a launch.
+
+    Nothing for chips that exist on the simulator only: text that no port runs is made on demand (`dump`).
+    """
     from hwsdk.codegen.llvm_emit import emit_kernel, workspace_bytes
     from hwsdk.codegen.llvm_simt import emit_simt_kernel, scratch_bytes, threads
+    from hwsdk.codegen.source import source_file
 
-    if target.codegen.model == "simt":
-        texts = {k.name: emit_simt_kernel(k, target) for k in loops}
+    route, model = target.codegen.route, target.codegen.model
+    if route == "source" and (model == "sequential" or target.codegen.source is None):
+        return {}, {}
+    if model == "simt":
         needs = {k.name: Needs(lanes=threads(k), scratch_bytes=scratch_bytes(k, target)) for k in loops}
         for name, needed in needs.items():
             _check_scratchpad(name, needed.scratch_bytes, target)
-        return texts, needs
-    return {k.name: emit_kernel(k, target) for k in loops}, {
-        k.name: Needs(workspace_bytes(k, target)) for k in loops
-    }
+    else:
+        needs = {k.name: Needs(workspace_bytes(k, target)) for k in loops}
+    if route == "source":
+        return {k.name: source_file([k], target) for k in loops}, needs
+    rule = emit_simt_kernel if model == "simt" else emit_kernel
+    return {k.name: rule(k, target) for k in loops}, needs

@@ -38,7 +38,7 @@ class Ops:
         if rule is None:
             raise CodegenError(f"{self.f.name}: no operation {name!r} on {dtype}")
         result = rule(_Use(self, name, dtype, kind, lanes), *x)
-        rounded = dtype in NARROW and name not in _EXACT
+        rounded = dtype in NARROW and name not in EXACT
         return self.casts.round_to(result, dtype, lanes) if rounded else result
 
 
@@ -82,7 +82,7 @@ class _Use:
 Rule = Callable[..., str]
 _TABLE: dict[tuple[str, str], Rule] = {}
 # The result is representable whenever the operands are: no rounding to the narrow type is needed.
-_EXACT = frozenset("neg abs floor ceil round trunc sign not isnan isinf max min".split()) | COMPARISONS
+EXACT = frozenset("neg abs floor ceil round trunc sign not isnan isinf max min".split()) | COMPARISONS
 
 
 def _rule(names: str, kinds: str) -> Callable[[Rule], Rule]:

@@ -15,7 +15,7 @@ from hwsdk.dtypes import DTYPES
 from hwsdk.errors import nearest
 from hwsdk.intrinsics.bindings import Argument, arguments, opaque_types, value_bits
 from hwsdk.intrinsics.compiled import CompiledIntrinsic
-from hwsdk.intrinsics.emit_source import PLACEHOLDER
+from hwsdk.intrinsics.emit_source import PLACEHOLDER, source_pieces
 from hwsdk.intrinsics.syntax import Expr, Name, Number, SemanticsError, Unary, names, walk
 
 _FORMS = {"llvm": ("call", "ir", "asm"), "source": ("text",), "library": ("symbol",)}
@@ -203,9 +203,27 @@ def _asm(
 
 def _template(x: CompiledIntrinsic, text: str) -> Iterator[str]:
     known = [*x.operands, *x.dims]
+    try:
+        cut = source_pieces(x)
+    except SemanticsError as error:
+        yield str(error)
+        return
+    for name, pieces in cut.items():
+        bits = DTYPES[pieces.type].bits * pieces.count if pieces.type in DTYPES else None
+        if bits is not None and bits != value_bits(x, name):
+            have = value_bits(x, name)
+            yield f"{name!r} holds {have} bits per lane, but {pieces.count} x {pieces.type} passes {bits}"
+            return
     for name, part in PLACEHOLDER.findall(text):
-        if name not in known or part:
+        if name not in known:
             yield f"the template uses {{{name}}}, which is neither operand nor dim{nearest(name, known)}"
+            return
+        if part and (name not in x.operands or not x.in_registers(name)):
+            yield f"the template uses {{{name}.{part}}}, but {name!r} is not in registers"
+            return
+        count = cut[name].count if name in cut else x.items(name) if part else 0
+        if part and int(part) >= count:
+            yield f"the template uses {{{name}.{part}}}, but {name!r} has {count} pieces"
             return
     used = {name for name, _ in PLACEHOLDER.findall(text)}
     for name in [*x.tensors, *x.runtime_dims]:

@@ -237,7 +237,15 @@ class SourceCodegen:
     prologue: str
     kernel: str
     declare: str = ""
+    function: str = "static {type} {name}({params})"
+    outline: str = ""  # head of a function that is not to be inlined; empty: none are made
+    pointer: str = "{type} *"
+    restrict: str = ""
+    scratchpad: str = ""
+    vector_loop: str = ""
+    index: Mapping[str, str] = EMPTY  # level -> number of an instance of it
     types: Mapping[str, str] = EMPTY
+    operations: Mapping[str, str] = EMPTY
     compile: tuple[tuple[str, ...], ...] = ()
     probe: tuple[str, ...] = ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 
@@ -102,13 +102,14 @@ def agree(
     target: Target | None = None,
     rtol: float = 0.0,
     atol: float = 0.0,
+    compiled: Callable[[LoopKernel, Target], Compiled] = Compiled,
 ) -> dict[str, np.ndarray]:
     """Runs the kernel compiled and on the machine that defines LoopIR; the outputs must be the same (or close)."""
     target = target or host_target()
     machine_side = {n: a.copy() for n, a in arrays.items()}
     run(kernel, target, machine_side, dims, cost=False, initialised=dict.fromkeys(kernel.outputs, True))
     native_side = {n: padded_copy(a) for n, a in arrays.items()}
-    Compiled(kernel, target).run(native_side, dims)
+    compiled(kernel, target).run(native_side, dims)
     for name in arrays:
         want, got = machine_side[name], native_side[name]
         if rtol or atol:

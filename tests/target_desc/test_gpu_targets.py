@@ -59,7 +59,14 @@ def test_limits_of_one_workgroup() -> None:
 
 
 def test_generations_differ_in_a_few_lines() -> None:
-    most = {"cuda-sm89": 39, "cuda-sm90": 39, "cuda-sm100": 39, "rocm-gfx942": 40, "rocm-gfx908": 50}
+    most = {
+        "cuda-base": 195,
+        "cuda-sm89": 39,
+        "cuda-sm90": 39,
+        "cuda-sm100": 39,
+        "rocm-gfx942": 40,
+        "rocm-gfx908": 50,
+    }
     for path in FILES:
         assert len(path.read_text().splitlines()) <= most.get(path.stem, 180), path.stem
 
