@@ -145,6 +145,8 @@ class LaneUses:
         kernel = lane_kernel(self._target, intrinsic, "one_use")
         code = api.device_code([(f"use_{intrinsic}", kernel.text)], self._target, interpreted=text)
         return port.kernel(port.load(code), "one_use"), kernel
+
+
 def _llvm_use(target: Target, intrinsic: str) -> tuple[bytes, list[str]]:
     from hwsdk.codegen.objects import compile_modules
     from hwsdk.intrinsics.emit_llvm import wrapper_function

@@ -322,7 +322,9 @@ def device_code(
     llvm = target.codegen.llvm
     if target.codegen.route == "source":
         if interpreted:
-            raise CodegenError(f"target {target.name} is built by route source: no instructions can be interpreted")
+            raise CodegenError(
+                f"target {target.name} is built by route source: no instructions can be interpreted"
+            )
         return compile_sources(texts, target, use_cache=cache, progress=progress)
     if interpreted and (llvm is None or llvm.output != "assembly"):
         return [text.encode() for _, text in texts]

@@ -2,7 +2,7 @@
 
 Design choice: a `vector` loop becomes one loop over its lanes *per statement*, which is LoopIR's own definition of
 lockstep; compilers turn such a loop into vector instructions.  Where the machine's own lanes have ids (`simt`), a
-vector is a few elements of one lane, and its iterations are written one by one.
+vector is a few elements of one lane; where no pragma unrolls their loop, they are written one by one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Emitter:
         self.w = Writer()
         self.index = Indices(self.w, ops, dialect.type(INDEX), self.error)
         self.values = Values(self.w, ops, self.index)
-        self.unrolls = dialect.target.codegen.model == "simt"
+        self.unrolls = dialect.target.codegen.model == "simt" and not dialect.words.vector_loop
         self.parallel = parallel_loop(kernel)
         self.tile: Index = 0  # the number of the outermost parallel iteration
         self.texts: list[str] = []  # functions of outlined bodies
