@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: what there is to run.
+"""`python -m benchmarks`: what there is to run; `python -m benchmarks NAME ...` runs it.
 
 Design choice: the list is read from the programs' own first lines, so it cannot disagree with them.
 """
@@ -6,9 +6,11 @@ Design choice: the list is read from the programs' own first lines, so it cannot
 from __future__ import annotations
 
 import ast
+import runpy
+import sys
 from pathlib import Path
 
-PROGRAMS = ("stream", "gemm", "models", "planner", "static")
+PROGRAMS = ("stream", "gemm", "models", "planner", "static", "gpu")
 
 
 def listing() -> str:
@@ -21,5 +23,17 @@ def listing() -> str:
     return "\n".join(lines)
 
 
+def main(arguments: list[str]) -> None:
+    """Hand the arguments to a program, or list them all."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(listing())
+        return
+    name, *rest = arguments
+    if name not in PROGRAMS:
+        raise SystemExit(f"no benchmark {name!r}; there are {', '.join(PROGRAMS)}")
+    sys.argv = [f"benchmarks {name}", *rest]
+    runpy.run_module(f"benchmarks.{name}", run_name="__main__", alter_sys=False)
+
+
 if __name__ == "__main__":
-    print(listing())
+    main(sys.argv[1:])

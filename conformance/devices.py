@@ -30,15 +30,17 @@ if TYPE_CHECKING:
 PATTERN = 0xA5  # what memory around an operand holds; it must still be there afterwards
 
 
-def open_device(target: Target, *, simulate: bool = False, isa: bool = False) -> Device:
+def open_device(target: Target, *, simulate: bool = False, isa: bool = False, number: int = 0) -> Device:
     """The chip itself, if the description has a port and code generation for it; otherwise the simulated
-    one.  isa: simulated by interpreting the instructions of its kernels.
+    one.  isa: simulated by interpreting the instructions of its kernels.  number: which one, of several chips.
     """
     if isa:
         return SimulatedDevice(target, isa=True)
     built = target.codegen.llvm is not None  # which also makes the host program
     return (
-        SimulatedDevice(target) if simulate or not built or not target.runtime.port else NativeDevice(target)
+        SimulatedDevice(target)
+        if simulate or not built or not target.runtime.port
+        else NativeDevice(target, number)
     )
 
 
@@ -65,8 +67,8 @@ class NativeDevice:
 
     kind = "device"
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, target: Target, number: int = 0) -> None:
+        self.target, self.number = target, number
         self.launches = 0
         self.folder = Path(target.file).resolve().parent
         self._port: Ral | None = None
@@ -74,12 +76,12 @@ class NativeDevice:
         self._lanes = LaneUses(target)
 
     def build(self, graph: Graph) -> Program:
-        return NativeProgram(self, api.compile(graph, self.target))
+        return NativeProgram(self, api.compile(graph, self.target, device=self.number))
 
     def port(self) -> Ral:
         from hwsdk.ral_port.loader import open_port
 
-        return open_port(self.target.runtime.port, self.folder)
+        return open_port(self.target.runtime.port, self.folder, self.number)
 
     def execute(
         self, intrinsic: str, operands: Mapping[str, Array], dims: Mapping[str, int]

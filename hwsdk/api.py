@@ -52,6 +52,7 @@ def compile(
     dims: Dims | None = None,
     schedules: Schedules | None = None,
     cache: bool = True,
+    device: int = 0,
     progress: Progress = _silent,
 ) -> Executable:
     """Compile a model for a target: one compile serves every shape.
@@ -63,6 +64,7 @@ def compile(
     schedules: decisions that replace the planner's, `{"k0_contraction": {"register_tile": [4, 16]}}` as
     `hwsdk explain` prints them, or the path of a YAML or JSON file of them.
     cache: reuse compiled code from the cache on disk, and add to it.
+    device: number of the device to run on, where there are several.
     progress: called with (stage, done, total) now and then.
     """
     from hwsdk.ral_port.executable import Executable
@@ -71,7 +73,7 @@ def compile(
         model, target, precision=precision, dims=dims, schedules=schedules, cache=cache, progress=progress
     )
     bundle = bundle_of(made, cache=cache, progress=progress)
-    return Executable(bundle, folder=Path(made.target.file).parent, compiles=1)
+    return Executable(bundle, folder=Path(made.target.file).parent, device=device, compiles=1)
 
 
 def load(

@@ -39,6 +39,7 @@ def quick(program: str) -> dict[str, Any]:
 def test_listing_names_every_program() -> None:
     assert all(f"benchmarks.{name}" in listing() for name in PROGRAMS)
     assert "benchmarks.stream" in run("benchmarks")
+    assert "usage: benchmarks planner" in run("benchmarks", "planner", "--help")
 
 
 def test_every_program_is_documented() -> None:

@@ -104,17 +104,49 @@ class DeviceEngine:
                 context.seen.popitem(last=False)
             return plan, places
         before = form.counts(context)
-        self._port.begin_record(context.stream)
-        try:
-            form.execute(context, plan, places, None)
-        finally:
-            handle = self._port.end_record(context.stream)
+        handle = self._recorded(context, lambda: form.execute(context, plan, places, None))
         launches = tuple(b - a for a, b in zip(before, form.counts(context), strict=True))
         while len(context.recordings) >= RECORDINGS:
             self._port.release(context.recordings.popitem(last=False)[1].handle)
         context.recordings[key] = Recording(handle, plan, launches)
         self._port.replay(handle, context.stream)
         return plan, places
+
+    def device_seconds(self, arrays: Sequence[Array | Borrowed], repeats: int) -> float:
+        """Seconds of one inference on the device: the mean of `repeats` that follow each other there, without copies
+        of inputs and results.  A device that records gets all of them at once."""
+        port, context = self._port, self._take()
+        try:
+            form: Form = self._native or self._interpreted
+            plan = form.plan(context, tuple(a.shape for a in arrays))
+            places = self._send(context, plan, arrays, fixed=True)
+
+            def work() -> None:
+                for _ in range(repeats):
+                    form.execute(context, plan, places, None)
+
+            form.execute(context, plan, places, None)
+            handle = self._recorded(context, work) if port.properties().records else None
+            held = [port.event(context.stream)]
+            work() if handle is None else port.replay(handle, context.stream)
+            held.append(port.event(context.stream))
+            seconds = port.elapsed(*held) / repeats
+            for one in (*held, *([] if handle is None else [handle])):
+                port.release(one)
+        except DeviceError:
+            self._forget(context)
+            raise
+        finally:
+            self._free.append(context)
+        return seconds
+
+    def _recorded(self, context: Context, work: Callable[[], None]) -> int:
+        self._port.begin_record(context.stream)
+        try:
+            work()
+        finally:
+            handle = self._port.end_record(context.stream)
+        return handle
 
     # ------------------------------------------------------------------------------------------------- memory
     def _take(self) -> Context:

@@ -140,6 +140,17 @@ class Executable:
         outputs = self._engine.run(self._reader.read(self._given(inputs, named)), times)
         return Profile(dict(zip(self._names, outputs)), tuple(times))
 
+    def device_seconds(
+        self, inputs: Mapping[str, Any] | None = None, /, repeats: int = 20, **named: Any
+    ) -> float:
+        """Seconds of one inference on the device alone: the mean of `repeats` without copies of inputs and results.
+        DeviceError where the device's memory is this process's: use `profile` there."""
+        if not isinstance(self._engine, DeviceEngine):
+            raise DeviceError(
+                f"{self._port.properties().name} has no memory of its own: profile the executable"
+            )
+        return self._engine.device_seconds(self._reader.read(self._given(inputs, named)), repeats)
+
     @property
     def name(self) -> str:
         """The model's name."""

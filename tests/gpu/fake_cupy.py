@@ -238,15 +238,23 @@ def fake_cupy(gpu: FakeGpu) -> types.ModuleType:
         UnownedMemory=lambda address, size, owner: types.SimpleNamespace(address=address, owner=owner),
         MemoryPointer=lambda memory, offset: types.SimpleNamespace(memory=memory),
     )  # fmt: skip
-    cupy.ndarray = FakeArray  # type: ignore[attr-defined]
+    cupy.ndarray = type("ndarray", (FakeArray,), {"gpu": gpu})  # type: ignore[attr-defined]
     return cupy
 
 
 class FakeArray:
     """cupy.ndarray: where it lies, and what keeps it."""
 
+    gpu: FakeGpu
+
     def __init__(self, shape: Sequence[int], dtype: Any, memory: Any) -> None:
         self.shape, self.dtype, self.memory = tuple(shape), np.dtype(dtype), memory.memory
+
+    def get(self) -> np.ndarray[Any, Any]:
+        """Its elements on the host."""
+        size = int(np.prod(self.shape)) * self.dtype.itemsize
+        raw = np.asarray(self.gpu.engine.copy_out(self.memory.address, size))
+        return raw.view(self.dtype).reshape(self.shape)
 
 
 class FakeLibrary:
