@@ -196,6 +196,19 @@ def test_a_profile_has_every_launch(gpu: FakeGpu, port: CudaPort, bundle: Bundle
     np.testing.assert_allclose(profile.outputs["y"], want(data(5)), rtol=2e-5)
 
 
+@pytest.mark.parametrize("records", [True, False])
+def test_time_on_the_device_is_that_of_inferences_in_a_row(
+    gpu: FakeGpu, port: CudaPort, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, records: bool
+) -> None:
+    if not records:
+        monkeypatch.setattr(CudaPort, "driver", replace(CudaPort.driver, records=False))
+    exe = Executable(bundle, port=port)
+    assert exe.device_seconds(x=data(5), repeats=4) == pytest.approx(1e-3 / 4)  # the clock counts events
+    assert len(gpu.launches) == 5 * len(bundle.program.launches)  # one beforehand
+    assert not gpu.live_graphs
+    check(exe, 5)
+
+
 # ------------------------------------------------------------------------------------------------ arrays of the device
 class OnDevice:
     """An array of another library on the device."""
