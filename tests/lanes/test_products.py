@@ -110,3 +110,19 @@ def test_matrix_units_of_other_chips_are_used(chip: str, dtype: str, instruction
     made = api.compile_stages(product(dtype, False), load_target(chip))
     for name, ir in made.ir.items():
         assert instruction in assembly(name, ir, made.target), name
+
+
+def test_constant_weights_come_with_k_innermost() -> None:
+    rng = np.random.default_rng(5)
+    weights = rng.integers(-128, 128, (72, N)).astype(np.int8)
+    b = GraphBuilder("product")
+    x = b.input("x", "i8", (sym("m"), 72))
+    b.output(b.node("dot_general", [x, b.constant(weights, "w")], contract=((1, 0),)), "y")
+    made = api.compile_stages(b.finish(), load_target("cuda-sm80"))
+    assert [p.shape for item in made.lowered for p in item.packed.values()] == [(N, 72)]
+    run = api.instructions(made)
+    for m in (0, 1, 19, 64):
+        given = rng.integers(-128, 128, (m, 72)).astype(np.int8)
+        got = run(x=given)["y"]
+        want = given.astype(np.int64) @ weights.astype(np.int64)
+        np.testing.assert_array_equal(got, want.astype(got.dtype))

@@ -55,6 +55,10 @@ def reasons(machine: Machine, problem: Contraction, schedule: ContractionSchedul
         lines.append(reason(target, "occupancy", schedule.occupancy, *pools))
         files = (f"memory.{store}.count", f"memory.{store}.reserved_bytes")
         lines.append(reason(target, "lanes", schedule.lanes, f"execution.{target.levels[-1].name}.count"))
+        clock = target.levels[machine.worker_depth].clock_ghz
+        if clock is not None:
+            field = f"execution.{target.levels[machine.worker_depth].name}.clock_ghz"
+            lines.append(reason(target, "time", f"{schedule.cycles / clock / 1e3:.1f} us (predicted)", field))
         lines.append(reason(target, "registers", f"{schedule.registers} a lane (predicted)", *files))
     lines.append(reason(target, "bound_by", schedule.bound_by, _bound_field(machine, schedule.bound_by)))
     lines += [Reason("unknown", "treated as free", (gap,)) for gap in machine.unknown]

@@ -22,6 +22,7 @@ from hwsdk.codegen.lower.simt.map import lower_elements
 from hwsdk.codegen.lower.simt.pipelined import PipelinedContraction
 from hwsdk.codegen.lower.simt.plain import plain_tiles
 from hwsdk.codegen.lower.simt.tensor import BlockTile, TensorContraction
+from hwsdk.codegen.lower.simt.weights import packed, turned
 from hwsdk.codegen.planner import Abilities, Contraction, Range, family, plan
 from hwsdk.codegen.planner.problem import Extent
 from hwsdk.codegen.planner.selector import select
@@ -56,9 +57,15 @@ class Contractions:
     """Lowers the contractions of one model; equal problems are planned once."""
 
     def __init__(
-        self, chip: SimtChip, machine: Machine, ranges: Ranges, precision: str | None = None
+        self,
+        chip: SimtChip,
+        machine: Machine,
+        ranges: Ranges,
+        precision: str | None = None,
+        constants: frozenset[str] = frozenset(),
     ) -> None:
         self.chip, self.machine, self.ranges, self.precision = chip, machine, ranges, precision
+        self.constants = constants
         self.plans: dict[Contraction, tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]] = {}
 
     def lower(self, kernel: Kernel) -> list[Lowered]:
@@ -99,6 +106,7 @@ class Contractions:
         )
 
     def _tensor(self, kernel: Kernel) -> list[Lowered]:
+        kernel, packing = turned(kernel, self.constants)
         source = self._source(kernel)
         a, b = self._taken(source)
         uses = {
@@ -124,7 +132,7 @@ class Contractions:
                 fast.append((made, cost, piped.guard))
             if not plain and self._fits(made := TensorContraction(*given).lower(f"{name}_any", schedule)):
                 plain.append(made)
-        return self._chosen(source, fast, plain)
+        return [packed(x, packing) for x in self._chosen(source, fast, plain)]
 
     def _chosen(
         self,

@@ -28,7 +28,9 @@ class SimtLowering:
         self.chip = SimtChip.of(target)
         self.constants = frozenset(graph.constants)
         self.machine = Machine.of(target)
-        self.contractions = Contractions(self.chip, self.machine, ranges, precision)
+        self.contractions = Contractions(
+            self.chip, self.machine, ranges, precision, frozenset(graph.constants)
+        )
 
     def lower(self, kernel: Kernel) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
         """The launches of one kernel, in order, and the buffers that lie between them."""

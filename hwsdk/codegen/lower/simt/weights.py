@@ -1,0 +1,62 @@
+"""Constant operands of products on lanes, laid out when the artifact is built.
+
+Design choice: a constant B comes with k innermost, whatever the model stores.  Neighbours along k are what matrix
+intrinsics take together, so its lines need no transposition on the way, in any dtype, and all sizes of n are whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hwsdk.codegen.blocks import Kernel
+from hwsdk.codegen.loop_ir import Index, Load, Value
+from hwsdk.codegen.lower.lowered import Lowered, Packing
+from hwsdk.codegen.rewrite import Rewriter, ValueMap, loads, rewrite_block
+from hwsdk.graph.dims import sym
+
+
+def turned(kernel: Kernel, constants: frozenset[str]) -> tuple[Kernel, dict[int, Packing]]:
+    """The kernel with k innermost in its constant operand, and how that is packed (by the input's position)."""
+    block = kernel.blocks[0]
+    if len(block.reduce) != 1:
+        return kernel, {}
+    k = sym(block.reduce[0].name)
+    rest = [*(x.value for x in block.lets), block.finish, block.where]
+    elsewhere = {x.buffer for x in loads(*(v for v in rest if v is not None))}
+    for position, tensor in enumerate(kernel.inputs):
+        mine = [x for x in loads(block.value) if x.buffer == tensor.name]
+        fixed = tensor.name in constants and all(isinstance(e, int) for e in tensor.shape)
+        if not fixed or len(mine) != 1 or tensor.name in elsewhere or mine[0].index.count(k) != 1:
+            continue
+        axis, last = mine[0].index.index(k), len(tensor.shape) - 1
+        if axis == last or mine[0].index[last] not in [sym(i.name) for i in block.parallel]:
+            continue
+        order = [*(a for a in range(last + 1) if a != axis), axis]
+        shape = tuple(int(str(tensor.shape[a])) for a in order)
+        inputs = [replace(t, shape=shape) if t is tensor else t for t in kernel.inputs]
+        changed = rewrite_block(block, Rewriter(value=_moved(mine[0], order)))
+        source: Index = 0
+        for a, extent in enumerate(tensor.shape):
+            source = source * extent + sym(f"p{order.index(a)}")
+        return (
+            replace(kernel, inputs=tuple(inputs), blocks=(changed, *kernel.blocks[1:])),
+            {position: Packing(shape, source, 1, tensor.dtype)},
+        )
+    return kernel, {}
+
+
+def _moved(load: Load, order: list[int]) -> ValueMap:
+    """A rewriting that reads the axes of one load in another order."""
+
+    def change(value: Value) -> Value | None:
+        return replace(load, index=tuple(load.index[a] for a in order)) if value is load else None
+
+    return change
+
+
+def packed(made: Lowered, packing: dict[int, Packing]) -> Lowered:
+    """The kernel and its other versions, with their operand packed."""
+    if not packing:
+        return made
+    fallback = None if made.fallback is None else packed(made.fallback, packing)
+    return replace(made, packed=packing, fallback=fallback)
