@@ -15,7 +15,7 @@ from hwsdk.codegen.blocks import Kernel
 from hwsdk.codegen.loop_ir import Alloc, Index, walk
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.extents import planner_extent
-from hwsdk.codegen.lower.lowered import Lowered, Machine, with_fallback
+from hwsdk.codegen.lower.lowered import Lowered, Machine, Packing, with_fallback
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import matrix_uses
 from hwsdk.codegen.lower.simt.map import lower_elements
@@ -106,9 +106,12 @@ class Contractions:
         )
 
     def _tensor(self, kernel: Kernel) -> list[Lowered]:
-        kernel, packing = turned(kernel, self.constants)
         source = self._source(kernel)
         a, b = self._taken(source)
+        packing: dict[int, Packing] = {}
+        if b == source.parts.b.dtype:  # else its values wait in registers, and need all of them
+            kernel, packing = turned(kernel, self.constants)
+            source = self._source(kernel)
         uses = {
             u.intrinsic.name: u
             for u in matrix_uses(self.chip.target)
