@@ -6,8 +6,9 @@ and `explain` show exactly what was compiled and nothing is computed twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from hwsdk.codegen.assemble import Assembled, assemble, distinct
 from hwsdk.codegen.blocks import Kernel, Tensor
@@ -166,6 +167,25 @@ def lower_kernels(
     return tuple(out), tuple(extra)
 
 
+class Later(Mapping[str, str]):
+    """Texts that are written when they are asked for: a chip can be simulated before its templates are complete."""
+
+    def __init__(self, writers: Mapping[str, Callable[[], str]]) -> None:
+        self._writers = writers
+        self._texts: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._texts:
+            self._texts[name] = self._writers[name]()
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._writers)
+
+    def __len__(self) -> int:
+        return len(self._writers)
+
+
 def _check_scratchpad(name: str, needed: Index, target: Target) -> None:
     """CodegenError if a workgroup cannot have that much; sizes that depend on dims are the launch's to check."""
     scratch = next((m for m in target.memories if m.kind == "scratchpad"), None)
@@ -177,7 +197,7 @@ def _check_scratchpad(name: str, needed: Index, target: Target) -> None:
         raise CodegenError(f"{what}, {scratch.name} of target {target.name} has {room}")
 
 
-def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[dict[str, str], dict[str, Needs]]:
+def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[Mapping[str, str], dict[str, Needs]]:
     """Text of each kernel for the target's route, and what it needs of a launch.
 
     Nothing for chips that exist on the simulator only: text that no port runs is made on demand (`dump`).
@@ -196,6 +216,6 @@ def emit(loops: Sequence[LoopKernel], target: Target) -> tuple[dict[str, str], d
     else:
         needs = {k.name: Needs(workspace_bytes(k, target)) for k in loops}
     if route == "source":
-        return {k.name: source_file([k], target) for k in loops}, needs
+        return Later({k.name: partial(source_file, [k], target) for k in loops}), needs
     rule = emit_simt_kernel if model == "simt" else emit_kernel
     return {k.name: rule(k, target) for k in loops}, needs
