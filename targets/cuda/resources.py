@@ -28,7 +28,7 @@ _MATRIX = re.compile(r"\b[HIQDO]MMA\b|\b[HIQ]GMMA\b")
 
 
 @cache
-def tool(name: str, package: str) -> str | None:
+def tool(name: str) -> str | None:
     """A program on the path, or in one of the maker's packages."""
     found = shutil.which(name)
     if found:
@@ -52,7 +52,7 @@ def read(code: Sequence[tuple[str, bytes]], cpu: str) -> dict[str, Resources]:
 
     ToolMissing without the assembler; CodegenError with its words for text that it refuses.
     """
-    ptxas = tool("ptxas", "nvidia-cuda-nvcc-cu12")
+    ptxas = tool("ptxas")
     if ptxas is None:
         raise ToolMissing("no ptxas on the path and no package with one: pip install 'hwsdk[gpu-check]'")
 
@@ -75,7 +75,7 @@ def _read(name: str, text: bytes, cpu: str, ptxas: str) -> dict[str, Resources]:
             words = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
             raise CodegenError(f"module {name}: the assembler refuses it for {cpu}: {words[0]}")
         found = _words(done.stderr + done.stdout, text.decode(errors="replace"))
-        disassembler = tool("nvdisasm", "nvidia-cuda-nvdisasm")
+        disassembler = tool("nvdisasm")
         if disassembler is not None:
             counts = _matrix_instructions(_run([disassembler, "-c", str(out)]).stdout)
             found = {k: replace(r, matrix_instructions=counts.get(k, 0)) for k, r in found.items()}

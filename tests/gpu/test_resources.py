@@ -75,14 +75,14 @@ def test_what_cannot_be_read() -> None:
     wrong = replace(target, runtime=replace(target.runtime, inspector="hwsdk.targets.cuda.resources:nothing"))
     with pytest.raises(TargetError, match=r"hwsdk\.targets\.cuda\.resources has no function nothing"):
         inspect_code(wrong, ())
-    if cuda.tool("ptxas", "") is None:
+    if cuda.tool("ptxas") is None:
         pytest.skip("no ptxas")
     with pytest.raises(CodegenError, match="module k: the assembler refuses it for sm_80: "):
         inspect_code(target, [("k", b".version 7.0\n.target sm_80\n.entry k() { nonsense; }")])
 
 
 def test_a_missing_assembler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "tool", lambda name, package: None)
+    monkeypatch.setattr(cuda, "tool", lambda name: None)
     with pytest.raises(ToolMissing, match="no ptxas on the path and no package with one"):
         cuda.read([("k", b"")], "sm_80")
 

@@ -6,9 +6,7 @@ stores, copies, barriers, branches, moves between registers) or other arithmetic
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -76,21 +74,6 @@ def _name(instruction: str) -> str:
     """The first part of the mnemonic, without its predicate."""
     words = instruction.split()
     return words[1 if words[0].startswith("@") else 0].split(".")[0].rstrip(";")
-
-
-def find_tool(name: str, folder: Path) -> str | None:
-    """A tool of the assembler's package: on the path, or in what the extra `gpu-check` installs."""
-    found = shutil.which(name)
-    if found:
-        return found
-    spec = importlib.util.find_spec("nvidia")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        for packed in Path(place).glob(f"*/bin/{name}"):
-            copy = folder / name
-            shutil.copy(packed, copy)  # a package may come without the mode bit
-            copy.chmod(0o755)
-            return str(copy)
-    return None
 
 
 @dataclass(frozen=True)

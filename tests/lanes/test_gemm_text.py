@@ -19,7 +19,8 @@ from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.graph.dims import Dim, evaluate, free_symbols, sym
 from hwsdk.graph.graph import Graph, GraphBuilder
 from hwsdk.target_desc import Target, load_target
-from tests.lanes.assembled import assemble, find_tool, ptx_loop, sass_loop
+from hwsdk.targets.cuda.resources import tool
+from tests.lanes.assembled import assemble, ptx_loop, sass_loop
 
 SIZE = 4096
 CHIPS = ("cuda-sm80", "cuda-sm90")
@@ -62,7 +63,7 @@ def test_the_inner_loop_is_products(chip: str, layout: str) -> None:
 
 @CASES
 def test_nothing_spills_and_registers_are_as_predicted(chip: str, layout: str, tmp_path: Path) -> None:
-    ptxas = find_tool("ptxas", tmp_path)
+    ptxas = tool("ptxas")
     if ptxas is None:
         pytest.skip("no ptxas on the path and no package with one (pip install 'hwsdk[gpu-check]')")
     target, version, text = shipped(chip, layout)
@@ -87,7 +88,7 @@ def resident(target: Target, lanes: int, registers: int, scratch: int) -> int:
 
 @CASES
 def test_machine_code_of_the_inner_loop_is_products(chip: str, layout: str, tmp_path: Path) -> None:
-    ptxas, disassembler = find_tool("ptxas", tmp_path), find_tool("nvdisasm", tmp_path)
+    ptxas, disassembler = tool("ptxas"), tool("nvdisasm")
     if ptxas is None or disassembler is None:
         pytest.skip("no ptxas and nvdisasm on the path or in a package (pip install 'hwsdk[gpu-check]')")
     target, _, text = shipped(chip, layout)
