@@ -184,7 +184,7 @@ def _image(x: CompiledIntrinsic, name: str, operands: Mapping[str, Array], dims:
     logical = operands[name]
     if name in x.scalars:
         return np.frombuffer(np.asarray(logical).tobytes().ljust(8, b"\0"), np.uint8).copy()
-    places = x.layout(name).grid(dims, _strides(x, operands))
+    places = x.layout(name).grid(dims, strides(x, operands))
     items = x.items(name) if x.in_registers(name) else places.items
     if logical.dtype == np.bool_:
         return np.packbits(places.pack(logical, 1, items)[0], bitorder="little")
@@ -199,12 +199,13 @@ def _positions(
 ) -> Array:
     """The item of every logical element, in row-major order."""
     coords = [np.arange(dims[c]) for c in x.coords(name)]
-    _, item = x.layout(name).places(dims, _strides(x, operands))
+    _, item = x.layout(name).places(dims, strides(x, operands))
     shape = tuple(len(c) for c in coords)
     return np.broadcast_to(np.asarray(item), shape).reshape(-1) if shape else np.asarray(item).reshape(-1)[:1]
 
 
-def _strides(x: CompiledIntrinsic, operands: Mapping[str, Array]) -> dict[str, int]:
+def strides(x: CompiledIntrinsic, operands: Mapping[str, Array]) -> dict[str, int]:
+    """Integer scalars that layouts may speak of."""
     return {s: int(operands[s]) for s in x.scalars if operands[s].dtype.kind in "iu"}
 
 

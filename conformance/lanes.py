@@ -15,9 +15,8 @@ from hwsdk.intrinsics.numbers import storage
 from hwsdk.ral_port.interface import Ral
 
 from .device import Array
+from .devices import PATTERN, strides
 from .model import Mismatch
-
-PATTERN = 0xA5
 
 
 def run(
@@ -60,7 +59,7 @@ def _image(
         image[: raw.size] = raw
         return image
     logical = operands[name]
-    grid = x.layout(name).grid(dims, _strides(x, operands))
+    grid = x.layout(name).grid(dims, strides(x, operands))
     if logical.dtype == np.bool_:
         packed = grid.pack(logical, kernel.holders[name], x.items(name))
         return np.packbits(packed, axis=1, bitorder="little").reshape(-1)
@@ -72,10 +71,6 @@ def _image(
     return image
 
 
-def _strides(x: CompiledIntrinsic, operands: Mapping[str, Array]) -> dict[str, int]:
-    return {s: int(operands[s]) for s in x.scalars if operands[s].dtype.kind in "iu"}
-
-
 def _logical(
     kernel: LaneKernel,
     x: CompiledIntrinsic,
@@ -85,7 +80,7 @@ def _logical(
     dims: Mapping[str, int],
 ) -> Array:
     """The operand back from its image; copies of one element must agree, gaps must be untouched."""
-    grid = x.layout(name).grid(dims, _strides(x, operands))
+    grid = x.layout(name).grid(dims, strides(x, operands))
     if operands[name].dtype == np.bool_:
         bits = np.unpackbits(image.reshape(kernel.holders[name], -1), axis=1, bitorder="little").astype(bool)
         return np.asarray(grid.unpack(bits)).reshape(operands[name].shape)

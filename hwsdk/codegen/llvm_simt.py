@@ -26,6 +26,8 @@ from hwsdk.codegen.loop_ir import Alloc, Body, Buffer, For, LoopKernel, Outline,
 from hwsdk.dtypes import dtype
 from hwsdk.errors import CodegenError
 from hwsdk.graph.dims import Dim, ceildiv, substitute
+from hwsdk.intrinsics.bindings import pointer_type
+from hwsdk.intrinsics.emit_lanes import lane_attributes
 from hwsdk.target_desc.model import Memory, Target
 
 __all__ = ["emit_simt_kernel", "scratch_bytes", "threads"]
@@ -53,7 +55,12 @@ def emit_simt_kernel(kernel: LoopKernel, target: Target) -> str:
         for n, p in enumerate(kernel.params)
     ]
     params += [("i64", f"%d{n}") for n in range(len(kernel.dims))]
-    function = Function(kernel.name, params, _attributes(kernel, settings), settings.get("convention", ""))
+    function = Function(
+        kernel.name,
+        params,
+        f"nounwind {lane_attributes(settings, threads(kernel))}",
+        settings.get("convention", ""),
+    )
     state = State(function, Module(kernel, target))
     layout = SimtLayout(kernel, target)
     emitter = SimtEmitter(state, layout, index_names(kernel.body))
@@ -85,16 +92,8 @@ def _declared(kernel: LoopKernel, target: Target, settings: Mapping[str, Any], t
     return str(settings["static_scratchpad"]).replace("{bytes}", str(total))
 
 
-def _attributes(kernel: LoopKernel, settings: Mapping[str, object]) -> str:
-    count = threads(kernel)
-    values = {"threads": count, "workgroup_x": count, "workgroup_y": 1, "workgroup_z": 1}
-    given = settings.get("attributes", {})
-    assert isinstance(given, Mapping)
-    return " ".join(["nounwind", *(f'"{k}"="{str(v).format(**values)}"' for k, v in given.items())])
-
-
 def _pointer(memory: Memory) -> str:
-    return f"ptr addrspace({memory.address_space})" if memory.address_space else "ptr"
+    return pointer_type(memory.address_space)
 
 
 def _generic(function: Function, pointer: str, memory: Memory) -> str:

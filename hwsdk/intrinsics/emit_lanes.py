@@ -13,13 +13,13 @@ intrinsic of those scopes runs by itself, whatever it exchanges.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from hwsdk.dtypes import DTYPES
-from hwsdk.intrinsics.bindings import element_type, natural_type_of, value_bits
+from hwsdk.intrinsics.bindings import element_type, natural_type_of, pointer_type, value_bits
 from hwsdk.intrinsics.compiled import CompiledIntrinsic, compiled
 from hwsdk.intrinsics.emit_llvm import emit_llvm
 from hwsdk.intrinsics.syntax import SemanticsError
@@ -42,6 +42,13 @@ class LaneKernel:
 def lane_kernel(target: Target, intrinsic: str, name: str) -> LaneKernel:
     """The kernel.  SemanticsError where the description does not say how lanes, memories or barriers are reached."""
     return _Writer(target, compiled(target)[intrinsic], name).kernel()
+
+
+def lane_attributes(settings: Mapping[str, Any], lanes: int) -> str:
+    """The attributes that a description gives to kernels whose workgroups have that many lanes."""
+    sizes = {"threads": lanes, "workgroup_x": lanes, "workgroup_y": 1, "workgroup_z": 1}
+    given = settings.get("attributes", {})
+    return " ".join(f'"{k}"="{str(v).format(**sizes)}"' for k, v in given.items())
 
 
 class _Writer:
@@ -100,7 +107,7 @@ class _Writer:
             self._store(name, value, dram)
         self._back(values, dram)
         params = ", ".join(f"{_pointer(dram)} %{p}.q" for p in self.parameters)
-        convention, attributes = llvm.kernel.get("convention", ""), self._attributes(llvm.kernel)
+        convention, attributes = llvm.kernel.get("convention", ""), lane_attributes(llvm.kernel, self.lanes)
         head = f"define {convention} void @{self.name}({params}) {attributes} {{"
         text = "\n".join(
             [*self._scratch_text(), head, *(f"  {x}" for x in self.lines), "  ret void", "}", ""]
@@ -114,11 +121,6 @@ class _Writer:
                 f"level {self.target.levels[-1].name} of target {self.target.name} gives no index"
             )
         return index[0]
-
-    def _attributes(self, settings: Any) -> str:
-        sizes = {"threads": self.lanes, "workgroup_x": self.lanes, "workgroup_y": 1, "workgroup_z": 1}
-        given = settings.get("attributes", {})
-        return " ".join(f'"{k}"="{str(v).format(**sizes)}"' for k, v in given.items())
 
     def _address(self, base: str, pointer: str, name: str) -> str:
         """Of this lane's part of an image; lanes beyond the last part take the last."""
@@ -170,7 +172,7 @@ class _Writer:
         self.lines.append(f"store {bits or natural} {value}, {_pointer(dram)} {here}, align 1")
 
     # --------------------------------------------------------------------------------------------- scratchpad
-    def _shared(self) -> Iterator[str] | tuple[str, ...]:
+    def _shared(self) -> tuple[str, ...]:
         return tuple(
             p
             for p in self.parameters
@@ -229,7 +231,7 @@ def _memory(target: Target, kind: str) -> Memory:
 
 
 def _pointer(memory: Memory) -> str:
-    return f"ptr addrspace({memory.address_space})" if memory.address_space else "ptr"
+    return pointer_type(memory.address_space)
 
 
 def _mask_bits(natural: str) -> str | None:

@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 
-def library() -> ctypes.CDLL | None:
-    """The compiler's library; None if it is not installed."""
+def shared_object() -> ctypes.CDLL | None:
+    """The compiler, loaded; None if it is not installed."""
     names = [*_from_pip(), ctypes.util.find_library("nvrtc"), "libnvrtc.so"]
     for name in filter(None, names):
         try:
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) < 2:
         sys.stderr.write("usage: python -m hwsdk.targets.cuda.nvrtc [OPTION...] IN OUT\n")
         return 2
-    nvrtc = library()
+    nvrtc = shared_object()
     if nvrtc is None:
         sys.stderr.write(
             "error: NVRTC is not installed here: pip install nvidia-cuda-nvrtc-cu12, or the toolkit\n"

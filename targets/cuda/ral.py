@@ -11,7 +11,7 @@ from hwsdk.targets.gpu.port import GpuPort
 
 _DRIVER = Driver(
     name="CUDA device",
-    library=("libcuda.so.1", "nvcuda.dll"),
+    names=("libcuda.so.1", "nvcuda.dll"),
     install="pip install cupy-cuda12x (or cupy-cuda13x)",
     launch="cuLaunchKernel",
     set_device="cuCtxSetCurrent",

@@ -13,13 +13,13 @@ from typing import Any
 class Driver:
     """A member of the family.
 
-    name: for people.  library: of the driver.  install: how to get cupy for it.  launch, set_device, fill_words:
-    functions of the library.  dlpack: its number among device types.  code: what its modules begin with.
-    records: can it record a stream?
+    name: for people.  names: of its shared object, the first that is here is taken.  install: how to get cupy for it.
+    launch, set_device, fill_words: its functions.  dlpack: its numbers among device types.  code: what its modules
+    begin with.  records: can it record a stream?
     """
 
     name: str
-    library: tuple[str, ...]
+    names: tuple[str, ...]
     install: str
     launch: str
     set_device: str
@@ -32,8 +32,8 @@ class Driver:
 def missing(driver: Driver) -> list[str]:
     """What keeps the port from running here."""
     found = []
-    if first_library(driver.library) is None:
-        found.append(f"the driver is not here ({driver.library[0]})")
+    if first_library(driver.names) is None:
+        found.append(f"the driver is not here ({driver.names[0]})")
     if importlib.util.find_spec("cupy") is None:
         found.append(f"cupy is not installed; {driver.install}")
     return found

@@ -11,7 +11,7 @@ from .port import GpuPort
 
 DRIVER = Driver(
     name="HIP device",
-    library=("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libgalaxyhip.so"),
+    names=("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libgalaxyhip.so"),
     install="pip install cupy-rocm-7-0",
     launch="hipModuleLaunchKernel",
     set_device="hipSetDevice",

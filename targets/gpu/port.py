@@ -53,7 +53,7 @@ class GpuPort(Ral):
         except ImportError as e:
             raise self._fail("open", f"cupy cannot be imported ({e}); {self.driver.install}") from None
         self._cupy, self._runtime, self._cu = cupy, cupy.cuda.runtime, cupy.cuda.driver
-        self._library = first_library(self.driver.library)
+        self._library = first_library(self.driver.names)
         try:
             count = self._runtime.getDeviceCount()
         except Exception as e:  # noqa: BLE001 - whatever the driver raises
@@ -107,6 +107,8 @@ class GpuPort(Ral):
             self._device = -1
 
     def properties(self) -> Properties:
+        if self._device < 0:
+            raise self._fail("properties", "the device is not open")
         f = self._facts
         extra = {"multiprocessors": f.get("multiProcessorCount"), "warp": f.get("warpSize")}
         return Properties(

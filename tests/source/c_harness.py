@@ -52,8 +52,8 @@ class CompiledC(llvm_harness.Compiled):
         self.kernel, self.target = kernel, target
         self.text = source_file([kernel], target)
         self.workspace = workspace_bytes(kernel, target)
-        self.library = shared_library(self.text)
-        self.function = TILE((kernel.name, self.library))
+        self.loaded = shared_library(self.text)
+        self.function = TILE((kernel.name, self.loaded))
 
 
 def agree_c(

@@ -26,7 +26,7 @@ from tests.codegen.test_compiler_ops import CASES
 
 SHOWN = ("layer norm", "max pool", "scatter elements")
 needs_nvrtc = pytest.mark.skipif(
-    nvrtc.library() is None, reason="no NVRTC here (pip install nvidia-cuda-nvrtc-cu12)"
+    nvrtc.shared_object() is None, reason="no NVRTC here (pip install nvidia-cuda-nvrtc-cu12)"
 )
 
 
