@@ -276,8 +276,3 @@ class GraphBuilder:
             self.constraints.copy(frozen=True),
             tuple(self._outputs),
         )
-
-
-def output_values(graph: Graph) -> Iterable[tuple[str, Value]]:
-    """(public name, value) of every output."""
-    return [(n, graph.values[v]) for n, v in zip(graph.output_names, graph.outputs, strict=True)]

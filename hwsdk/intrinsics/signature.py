@@ -57,9 +57,6 @@ class Signature:
     types: Mapping[Expr, str]  # dtype, `index` or `literal` of each node on a right side or in a condition
     plain: frozenset[str]  # operands that are only ever indexed by plain, different dims
 
-    def type_of(self, expr: Expr) -> str:
-        return self.types[expr]
-
 
 def infer(
     program: Program,

@@ -236,10 +236,6 @@ class DeviceEngine:
         """Memory held for intermediate buffers by all contexts."""
         return sum(c.arena_bytes for c in self._contexts)
 
-    def recordings(self) -> int:
-        """Shapes whose launches are kept for replay, in all contexts."""
-        return sum(len(c.recordings) for c in self._contexts)
-
     def idle(self) -> bool:
         """Is no run in progress?"""
         return len(self._free) == len(self._contexts)

@@ -176,11 +176,6 @@ class Rewriting:
         return uses + sum(self.graph.outputs.count(n) for n in old) <= 1
 
 
-def same_type(r: Rewriting, a: Value, b: Value) -> bool:
-    """Same dtype and provably the same shape?"""
-    return a.dtype == b.dtype and a.rank == b.rank and all(map(r.constraints.equal, a.shape, b.shape))
-
-
 def full_like(r: Rewriting, shape: Sequence[Dim], kind: str, number: Any) -> Value:
     """A `full` of a number that `Rewriting.uniform` gave."""
     plain = bool(number) if kind == "bool" else int(number) if dtype(kind).kind in "iu" else float(number)
