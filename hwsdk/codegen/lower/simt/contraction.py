@@ -19,6 +19,7 @@ from hwsdk.codegen.lower.lowered import Lowered, Machine, Packing, with_fallback
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import matrix_uses
 from hwsdk.codegen.lower.simt.map import lower_elements
+from hwsdk.codegen.lower.simt.operand import LaneContraction
 from hwsdk.codegen.lower.simt.pipelined import PipelinedContraction
 from hwsdk.codegen.lower.simt.plain import plain_tiles
 from hwsdk.codegen.lower.simt.tensor import BlockTile, TensorContraction
@@ -91,8 +92,8 @@ class Contractions:
             main = made if main is None else with_fallback(made, le(rows, choice.most or 1), main)
         return [] if main is None else [main]
 
-    def _source(self, kernel: Kernel) -> ContractionLowering:
-        return ContractionLowering(kernel, self.machine, self.ranges, self.chip.group.name, frozenset())
+    def _source(self, kernel: Kernel) -> LaneContraction:
+        return LaneContraction(kernel, self.machine, self.ranges, self.chip.group.name)
 
     def _problem(self, source: ContractionLowering, a: str = "", b: str = "") -> Contraction:
         """What the planner is asked; a, b: dtypes of the operands in the product, if not their own."""

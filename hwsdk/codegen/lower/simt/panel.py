@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from hwsdk.codegen.blocks import Iter
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Binary,
@@ -40,31 +39,28 @@ from hwsdk.codegen.lower.lowered import compare
 from hwsdk.codegen.lower.simt.facts import AsyncCopy, SimtChip
 from hwsdk.codegen.lower.simt.fragments import Fragment
 from hwsdk.codegen.lower.simt.group_copy import GroupCopy, group_copies
+from hwsdk.codegen.lower.simt.operand import Operand
 from hwsdk.codegen.lower.simt.rounding import rounded
 from hwsdk.dtypes import DTYPES
-from hwsdk.graph.dims import Ranges, coefficient, floordiv, minimum, mod, simplify, substitute, sym
+from hwsdk.graph.dims import Ranges, floordiv, minimum, mod, simplify, sym
 
 SEGMENT_GRANULES = 2  # granules of memory that lanes side by side read together
 
 
 @dataclass(frozen=True)
 class Panel:
-    """name: a or b.  rows: the iter along rows of a block (None: one row); the block's rows begin at `first`, `count`
-    of them, each of `depth` elements along k.  outer: iters around the product.  coord, deep: what the fragment calls
-    rows and k; tile_rows: rows of one fragment; share: rows of a block that one lockstep group takes.  slots: blocks
-    held at once."""
+    """name: a or b.  The block's rows begin at `first`, `count` of them, each of `depth` elements along k.  coord and
+    deep: what the fragment calls rows and k; tile_rows: rows of one fragment; share: rows of a block that one lockstep
+    group takes.  slots: blocks held at once."""
 
     name: str
     chip: SimtChip
-    load: Load
+    source: Operand
     part: Fragment
     coord: str
     deep: str
     tile_rows: int
     share: int
-    rows: Iter | None
-    k: Iter
-    outer: tuple[Iter, ...]
     first: Index
     count: int
     depth: int
@@ -72,12 +68,13 @@ class Panel:
     slots: int
     ranges: Ranges
     lets: list[Let] = field(default_factory=list)  # addresses that no loop changes, in the order of their use
+    walks: list[str] = field(default_factory=list)  # names of places along k
 
     # --------------------------------------------------------------------------------------------------- what it is
     @cached_property
     def along_k(self) -> bool:
         """Are lines of a block along k?"""
-        return coefficient(self.load.index[0], self.k.name) == 1
+        return self.source.along_k
 
     @cached_property
     def wide(self) -> int:
@@ -97,36 +94,26 @@ class Panel:
     def copy(self) -> AsyncCopy | None:
         """The copy beside the stream of instructions that moves one chunk."""
         copy, size = self.chip.copy, DTYPES[self.part.dtype].size_bytes
-        same = copy is not None and self.load.dtype == self.part.dtype and copy.size == self.wide * size
+        same = (
+            copy is not None and self.source.load.dtype == self.part.dtype and copy.size == self.wide * size
+        )
         return copy if same else None
 
     def conditions(self) -> list[Index] | None:
         """What must be zero at run time for every chunk to exist as a whole at a multiple of its size; None where that
         can never be, or where neither rows nor k are contiguous."""
-        inner = self.k if self.along_k else self.rows
-        index = self.load.index[0]
-        if inner is None or coefficient(index, inner.name) != 1 or self.length % self.wide:
+        source = self.source
+        if not (source.along_k or source.along_rows) or self.length % self.wide:
             return None
-        rest = index if isinstance(index, int) else substitute(index, {inner.name: 0})
+        inner = source.k[-1] if self.along_k else source.rows[-1]
         found: list[Index] = []
-        for x in (*self._strides(rest), inner.extent):
+        for x in (*source.strides(inner), inner.extent):
             left = simplify(mod(x, self.wide), self.ranges)
             if isinstance(left, int) and left:
                 return None
             if left != 0:
                 found.append(left)
         return found
-
-    def _strides(self, index: Index) -> Iterator[Index]:
-        """Steps of an affine index, and where it begins."""
-        if isinstance(index, int):
-            yield index
-            return
-        names = [self.k.name, *([self.rows.name] if self.rows else []), *(i.name for i in self.outer)]
-        for name in names:
-            step = coefficient(index, name)
-            yield step if step is not None else 1
-        yield substitute(index, dict.fromkeys(names, 0))
 
     # ------------------------------------------------------------------------------------------------- the scratchpad
     @cached_property
@@ -210,47 +197,70 @@ class Panel:
         """Chunks that one lane brings of a block."""
         return sum(1 for _ in self._chunks())
 
-    def _access(self, line: int, chunk: int, block: Index) -> tuple[Index, Index, Value | None]:
-        """(offset in memory, offset in a slot, whether this lane has such an access; None: always)."""
-        mine, column = floordiv(sym("t"), self.across), mod(sym("t"), self.across)
-        row, depth = (mine + line, column * self.wide) if self.along_k else (column * self.wide, mine + line)
-        row = self.first + row
-        if self.along_k and self.rows is not None:
-            row = minimum(row, self.rows.extent - 1)
-        address = self._bound("g", FromIndex("i64", floordiv(self._offset(row, depth), self.wide)))
-        step = coefficient(self.load.index[0], self.k.name)
-        assert step is not None
-        memory = address * self.wide + chunk * self.wide + block * self.depth * step
-        here = self._place(mine, line, (column + chunk) * self.wide, self.wide)
-        exists = (
-            compare("lt", mine, self.lines - line) if line + self.lanes // self.across > self.lines else None
-        )
-        return memory, here, exists
+    def _lane(self, line: int, chunk: int) -> tuple[Index, Index]:
+        """(line, first element in it) of a lane's access."""
+        return floordiv(sym("t"), self.across) + line, (mod(sym("t"), self.across) + chunk) * self.wide
 
-    def _offset(self, row: Index, depth: Index) -> Index:
-        index = self.load.index[0]
-        here: dict[str, Index] = {self.k.name: depth}
-        if self.rows is not None:
-            here[self.rows.name] = row
-        return index if isinstance(index, int) else substitute(index, here)
+    def _memory(self, line: int, chunk: int, walked: Index) -> Index:
+        """Offset in memory of an access, `walked` elements from where it is in the first block."""
+        source = self.source
+        row, depth = self._lane(line, 0) if self.along_k else self._lane(line, 0)[::-1]
+        row = self.first + row
+        if self.along_k:
+            row = minimum(row, source.row_count - 1)
+        start = source.row_offset(row) if source.step is None else source.offset(row, depth)
+        address = self._bound("g", FromIndex("i64", floordiv(start, self.wide)))
+        along = chunk * self.wide if source.step is not None or not self.along_k else 0
+        return address * self.wide + along + walked
+
+    def _walks(self, block: Index) -> tuple[list[Stmt], dict[tuple[int, int], Index]]:
+        """How far the accesses of block `block` of k are from those of the first, and what must be bound for that."""
+        source = self.source
+        if source.step is not None:
+            return [], dict.fromkeys(self._chunks(), block * self.depth * source.step)
+        out: list[Stmt] = []
+        names: dict[int, Index] = {}
+        walked: dict[tuple[int, int], Index] = {}
+        known = {"t": (0, self.lanes - 1)}
+        for line, chunk in self._chunks():
+            key = chunk if self.along_k else line
+            if key not in names:
+                at = self._lane(line, chunk)[1 if self.along_k else 0] + block * self.depth
+                name = f"w_{self.name}{len(self.walks)}"
+                self.walks.append(name)
+                deep = simplify(floordiv(source.deep_offset(at), self.wide), known)
+                out.append(Let(name, FromIndex("i64", deep)))
+                names[key] = sym(name) * self.wide
+            walked[line, chunk] = names[key]
+        return out, walked
+
+    def _exists(self, line: int) -> Value | None:
+        """Does a lane have the access that begins at `line`?  None: always."""
+        if line + self.lanes // self.across <= self.lines:
+            return None
+        return compare("lt", self._lane(0, 0)[0], self.lines - line)
+
+    def _here(self, line: int, chunk: int) -> Index:
+        """Offset in a slot."""
+        mine, inner = self._lane(0, chunk)
+        return self._place(mine, line, inner, self.wide)
 
     def _within(self, line: int, chunk: int, block: Index) -> Value:
         """Is the access inside k?"""
-        mine, column = floordiv(sym("t"), self.across), mod(sym("t"), self.across)
-        depth = (column + chunk) * self.wide if self.along_k else mine + line
-        return compare("lt", block * self.depth + depth, self.k.extent)
+        depth = self._lane(line, chunk)[1 if self.along_k else 0]
+        return compare("lt", block * self.depth + depth, self.source.depth)
 
     def send(self, block: Index, slot: Index, edge: bool) -> list[Stmt]:
         """Block `block` of k on its way into a slot; edge: zeros behind the end of k."""
         copy = self.copy
         assert copy is not None
-        out: list[Stmt] = []
+        out, walked = self._walks(block)
         for line, chunk in self._chunks():
-            memory, here, exists = self._access(line, chunk, block)
-            place = slot * self.block + here
+            memory, exists = self._memory(line, chunk, walked[line, chunk]), self._exists(line)
+            place = slot * self.block + self._here(line, chunk)
             ends = {
                 copy.operands[0]: View(f"s{self.name}", (place,)),
-                copy.operands[1]: View(self.load.buffer, (memory,)),
+                copy.operands[1]: View(self.source.load.buffer, (memory,)),
             }
             body: Body = (Intrin(copy.name, tuple((n, ends[n]) for n in copy.operands)),)
             if edge:
@@ -269,11 +279,11 @@ class Panel:
 
     def fetch(self, block: Index, edge: bool) -> list[Stmt]:
         """Block `block` of k into registers; edge: zeros behind the end of k."""
-        out: list[Stmt] = []
-        v = sym("v")
+        out, walked = self._walks(block)
+        v, load = sym("v"), self.source.load
         for number, (line, chunk) in enumerate(self._chunks()):
-            memory, _, exists = self._access(line, chunk, block)
-            value = rounded(Load(self.load.dtype, self.load.buffer, (memory + v,)), self.part.dtype)
+            memory, exists = self._memory(line, chunk, walked[line, chunk]), self._exists(line)
+            value = rounded(Load(load.dtype, load.buffer, (memory + v,)), self.part.dtype)
             at = (number * self.wide + v,)
             body: Body = (For("v", self.wide, (Store(f"r{self.name}", at, value),), "vector"),)
             known = self._within(line, chunk, block) if edge else None
@@ -291,7 +301,7 @@ class Panel:
         out: list[Stmt] = []
         v = sym("v")
         for number, (line, chunk) in enumerate(self._chunks()):
-            _, here, exists = self._access(line, chunk, 0)
+            here, exists = self._here(line, chunk), self._exists(line)
             value = Load(self.part.stored, f"r{self.name}", (number * self.wide + v,))
             store = Store(f"s{self.name}", (slot * self.block + here + v,), value)
             body: Body = (For("v", self.wide, (store,), "vector"),)

@@ -64,23 +64,22 @@ class PipelinedContraction(TensorContraction):
         return replace(a, slots=self.tile.stages), replace(b, slots=self.tile.stages)
 
     def _panel(self, name: str) -> Panel:
-        tile, parts, use = self.tile, self.parts, self.use
-        rows = (parts.m[-1] if parts.m else None) if name == "a" else parts.n[-1]
+        tile, use, (a, b) = self.tile, self.use, self.source.operands
         m, n = use.roles.m, use.roles.n
-        load, part, coord, size, share, first, count = (
-            (parts.a, use.a, use.row, m, tile.wm, "row0", tile.bm)
+        source, part, coord, size, share, first, count = (
+            (a, use.a, use.row, m, tile.wm, "row0", tile.bm)
             if name == "a"
-            else (parts.b, use.b, use.column, n, tile.wn, "column0", tile.bn)
+            else (b, use.b, use.column, n, tile.wn, "column0", tile.bn)
         )
         return Panel(
-            name, self.chip, load, part, coord, use.depth, size, share, rows, parts.k[0], self.source.outer,
-            sym(first), count, tile.bk, self.lanes, 1, self.ranges,
+            name, self.chip, source, part, coord, use.depth, size, share, sym(first), count, tile.bk,
+            self.lanes, 1, self.ranges,
         )  # fmt: skip
 
     @cached_property
     def conditions(self) -> list[Index] | None:
         """What must be zero for this version to run; None where it never may."""
-        if self.plain or len(self.parts.k) != 1:
+        if self.plain or not self.parts.k:
             return None
         found = [p.conditions() for p in self.panels]
         return None if any(c is None for c in found) else [x for c in found if c is not None for x in c]
@@ -94,17 +93,15 @@ class PipelinedContraction(TensorContraction):
         if asked:
             out = eq(sum(asked[1:], asked[0]), 0)
         for panel in self.panels:
-            if not panel.along_k and panel.rows is not None:
-                out = out * ge(panel.rows.extent, panel.count)
+            if not panel.along_k:
+                out = out * ge(panel.source.row_count, panel.count)
         return out
 
     # ------------------------------------------------------------------------------------------------------- blocks
     def _begin(self, side: str, first: Index) -> Index:
         """Lines along rows are read as they are: the last block begins where it is whole."""
         panel = self.panels[0 if side == "a" else 1]
-        if panel.along_k or panel.rows is None:
-            return first
-        return minimum(first, panel.rows.extent - panel.count)
+        return first if panel.along_k else minimum(first, panel.source.row_count - panel.count)
 
     def _scratch(self) -> list[Buffer]:
         return [p.buffer() for p in self.panels]

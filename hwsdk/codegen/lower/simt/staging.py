@@ -6,13 +6,12 @@ edge goes in elements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from hwsdk.codegen.blocks import Iter
 from hwsdk.codegen.inline import both
-from hwsdk.codegen.iters import decode
 from hwsdk.codegen.loop_ir import (
+    Alloc,
     Body,
     Buffer,
     Const,
@@ -30,25 +29,24 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.codegen.lower.lowered import compare
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import Fragment
+from hwsdk.codegen.lower.simt.operand import Operand
 from hwsdk.codegen.lower.simt.rounding import rounded
 from hwsdk.dtypes import DTYPES
-from hwsdk.graph.dims import Ranges, ceildiv, coefficient, floordiv, mod, product, substitute, sym
+from hwsdk.graph.dims import Ranges, floordiv, minimum, mod, simplify, sym
 
 
 @dataclass(frozen=True)
 class Side:
     """One operand of a contraction as a workgroup stages it.
 
-    name: a or b.  rows: the iter along the rows of a block (None: one row), which begins at `first` and has `count` of
-    them, each of `depth` elements along `k`.  rows_inner: are rows contiguous in the scratchpad, or k?
+    name: a or b.  The block's rows begin at `first`, `count` of them, each of `depth` elements along k.  rows_inner:
+    are rows contiguous in the scratchpad, or k?
     """
 
     name: str
     chip: SimtChip
-    load: Load
+    source: Operand
     part: Fragment
-    rows: Iter | None
-    k: Sequence[Iter]
     first: Index
     count: int
     depth: int
@@ -68,64 +66,105 @@ class Side:
         """Where an element is in the staged block."""
         return (depth, row) if self.rows_inner else (row, depth)
 
-    def stage(self) -> list[Stmt]:
-        """The block that begins at `k0`."""
-        along_k = bool(self.k) and self._contiguous(self.k[-1].name)
-        along_rows = self.rows is not None and self._contiguous(self.rows.name) and not along_k
-        wide = self._wide() if along_k or along_rows else 1
-        units = self.count * self.depth // wide
-        per_line = (self.count if along_rows else self.depth) // wide
-        unit, s = sym(f"u{self.name}"), self.name
-        line, place = floordiv(unit, per_line), mod(unit, per_line) * wide
-        row, depth = (place, line) if along_rows else (line, place)
-        number = Let(f"u{s}", FromIndex("i64", sym(f"c{s}") * self.lanes + sym("t")))
-        lets = (Let(f"r{s}", FromIndex("i64", row)), Let(f"d{s}", FromIndex("i64", depth)))
-        body: Body = (*lets, *self._access(wide, along_rows))
-        if units % self.lanes:
-            body = (If(compare("lt", unit, units), body),)
-        return [For(f"c{s}", ceildiv(units, self.lanes), (number, *body))]
+    @property
+    def along_k(self) -> bool:
+        """Do accesses go along k?"""
+        return self.source.along_k or not self.source.along_rows
 
-    def _wide(self) -> int:
+    @cached_property
+    def wide(self) -> int:
         """Elements of one access."""
-        wide = self.chip.access_bytes // max(
-            DTYPES[self.load.dtype].size_bytes, DTYPES[self.part.dtype].size_bytes
-        )
+        if not (self.source.along_k or self.source.along_rows):
+            return 1
+        dtypes = self.source.load.dtype, self.part.dtype
+        wide = self.chip.access_bytes // max(DTYPES[x].size_bytes for x in dtypes)
         while wide > 1 and (self.depth % wide or self.count % wide):
             wide //= 2
         return max(1, wide)
 
-    def _access(self, wide: int, along_rows: bool) -> Body:
-        """One access: whole where all of it exists, else element by element with zeros."""
-        r, d, v = sym(f"r{self.name}"), sym(f"d{self.name}"), sym("v")
-        row, depth = self.first + r, sym("k0") + d
-        here_row, here_k = (row + v, depth) if along_rows else (row, depth + v)
-        last_row, last_k = (row + wide - 1, depth) if along_rows else (row, depth + wide - 1)
-        cell = self.at(r + v, d) if along_rows else self.at(r, d + v)
-        extent_r: Index = self.rows.extent if self.rows is not None else 1
-        extent_k = product(i.extent for i in self.k)
-        known = both(compare("lt", here_row, extent_r), compare("lt", here_k, extent_k))
-        single = For("v", wide, (Store(f"s{self.name}", cell, self._value(here_row, here_k, known)),))
-        inside = both(compare("lt", last_row, extent_r), compare("lt", last_k, extent_k))
-        whole: Body = (
-            For("v", wide, (Store(f"s{self.name}", cell, self._value(here_row, here_k, None)),), "vector"),
+    @property
+    def accesses(self) -> int:
+        """Most accesses of one lane."""
+        return -(-self._units // self.lanes)
+
+    @property
+    def _units(self) -> int:
+        return self.count * self.depth // self.wide
+
+    # ----------------------------------------------------------------------------------------------------- addresses
+    @property
+    def _lines_kept(self) -> bool:
+        """Are the addresses of lines worth a register each?  Those of rows over several iters take divisions."""
+        return len(self.source.rows) > 1
+
+    def addresses(self) -> list[Stmt]:
+        """Where the lines of a lane begin, before all blocks."""
+        if not self._lines_kept:
+            return []
+        s = self.name
+        row = minimum(self.first + sym(f"r{s}"), self.source.row_count - 1)
+        kept = Buffer(f"g{s}", "i64", (self.accesses,), self.chip.registers.name)
+        begin = Store(kept.name, (sym(f"c{s}"),), FromIndex("i64", self.source.row_offset(row)))
+        return [Alloc(kept), For(f"c{s}", self.accesses, (*self._numbers(), begin), "unroll")]
+
+    def _numbers(self) -> Body:
+        """Which access: its row and its place along k."""
+        per_line = (self.depth if self.along_k else self.count) // self.wide
+        unit, s = sym(f"u{self.name}"), self.name
+        line, place = floordiv(unit, per_line), mod(unit, per_line) * self.wide
+        row, depth = (line, place) if self.along_k else (place, line)
+        return (
+            Let(f"u{s}", FromIndex("i64", sym(f"c{s}") * self.lanes + sym("t"))),
+            Let(f"r{s}", FromIndex("i64", row)),
+            Let(f"d{s}", FromIndex("i64", depth)),
         )
+
+    def _offset(self, row: Index, depth: Index, inner: Index) -> Index:
+        """Where the `inner`-th element of the access at (row, depth) lies."""
+        source, s = self.source, self.name
+        if not self.along_k:
+            return source.offset(row + inner, depth)
+        start = sym(f"l{s}") if self._lines_kept else None
+        together = simplify(mod(source.k[-1].extent, self.wide), self.ranges) == 0 if source.k else False
+        if source.step is None and together:  # an access stays within the innermost iter
+            deep = source.deep_offset(depth) + inner
+        else:
+            deep = source.deep_offset(depth + inner)
+        return (source.row_offset(row) if start is None else start) + deep
+
+    # ------------------------------------------------------------------------------------------------------- staging
+    def stage(self) -> list[Stmt]:
+        """The block that begins at `k0`."""
+        s = self.name
+        body: Body = self._access()
+        if self._lines_kept:
+            body = (Let(f"l{s}", Load("i64", f"g{s}", (sym(f"c{s}"),))), *body)
+        if self._units % self.lanes:
+            body = (If(compare("lt", sym(f"u{s}"), self._units), body),)
+        kind = "unroll" if self._lines_kept else "serial"
+        return [For(f"c{s}", self.accesses, (*self._numbers(), *body), kind)]
+
+    def _access(self) -> Body:
+        """One access: whole where all of it exists, else element by element with zeros."""
+        r, d, v, wide = sym(f"r{self.name}"), sym(f"d{self.name}"), sym("v"), self.wide
+        row, depth = self.first + r, sym("k0") + d
+        along_k = self.along_k
+        here_row, here_k = (row, depth + v) if along_k else (row + v, depth)
+        last_row, last_k = (row, depth + wide - 1) if along_k else (row + wide - 1, depth)
+        cell = self.at(r, d + v) if along_k else self.at(r + v, d)
+        extents = self.source.row_count, self.source.depth
+        known = both(compare("lt", here_row, extents[0]), compare("lt", here_k, extents[1]))
+        offset = self._offset(row, depth, v)
+        single = For("v", wide, (Store(f"s{self.name}", cell, self._value(offset, known)),))
+        inside = both(compare("lt", last_row, extents[0]), compare("lt", last_k, extents[1]))
+        whole: Body = (For("v", wide, (Store(f"s{self.name}", cell, self._value(offset, None)),), "vector"),)
         assert inside is not None
         return (If(inside, whole, (single,)),)
 
-    def _offset(self, row: Index, depth: Index) -> Index:
-        index = self.load.index[0]
-        here: dict[str, Index] = {self.rows.name: row} if self.rows is not None else {}
-        here |= decode(self.k, depth) if len(self.k) > 1 else {i.name: depth for i in self.k}
-        return index if isinstance(index, int) else substitute(index, here)
-
-    def _value(self, row: Index, depth: Index, where: Value | None) -> Value:
-        """The element at (row, depth) in the fragment's dtype; zero where the condition is false."""
-        dtype = self.load.dtype
-        value: Value = Load(dtype, self.load.buffer, (self._offset(row, depth),), where)
+    def _value(self, offset: Index, where: Value | None) -> Value:
+        """An element in the fragment's dtype; zero where the condition is false."""
+        load = self.source.load
+        value: Value = Load(load.dtype, load.buffer, (offset,), where)
         if where is not None:
-            value = Select(dtype, where, value, Const(dtype, 0))
+            value = Select(load.dtype, where, value, Const(load.dtype, 0))
         return rounded(value, self.part.dtype)
-
-    def _contiguous(self, name: str) -> bool:
-        index = self.load.index[0]
-        return not isinstance(index, int) and coefficient(index, name) == 1

@@ -41,11 +41,11 @@ from hwsdk.codegen.loop_ir import (
     Value,
     View,
 )
-from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.lowered import Lowered, Machine, compare, dims_of, finished
 from hwsdk.codegen.lower.simt.across import Across
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import MatrixUse
+from hwsdk.codegen.lower.simt.operand import LaneContraction
 from hwsdk.codegen.lower.simt.staging import Side
 from hwsdk.codegen.rewrite import Rewriter
 from hwsdk.dtypes import DTYPES
@@ -83,7 +83,7 @@ class TensorContraction:
         tile: BlockTile,
     ) -> None:
         self.kernel, self.chip, self.ranges, self.use, self.tile = kernel, chip, ranges, use, tile
-        self.source = ContractionLowering(kernel, machine, ranges, chip.group.name, frozenset())
+        self.source = LaneContraction(kernel, machine, ranges, chip.group.name)
         self.parts, self.flat, self.namer = self.source.parts, self.source.flat, self.source.namer
         self.lanes = tile.waves * chip.width
         self.main = machine.main.name
@@ -157,20 +157,21 @@ class TensorContraction:
         staged = (s for side in self.sides for s in side.stage())
         first = Let("k0", FromIndex("i64", sym("k_block") * self.tile.bk))
         step = (first, *staged, barrier, *self._multiply(mi, ni), barrier)
-        return (For("k_block", ceildiv(depth, self.tile.bk), step),)
+        addresses = (s for side in self.sides for s in side.addresses())
+        return (*addresses, For("k_block", ceildiv(depth, self.tile.bk), step))
 
     def _barrier(self) -> Sync:
         return Across(self.chip, self.tile.waves, None).barrier()
 
     def _side(self, name: str) -> Side:
         """An operand as it is staged."""
-        tile, parts = self.tile, self.parts
-        rows = (parts.m[-1] if parts.m else None) if name == "a" else parts.n[-1]
+        tile, (a, b) = self.tile, self.source.operands
+        source, part, first, count = (
+            (a, self.use.a, "row0", tile.bm) if name == "a" else (b, self.use.b, "column0", tile.bn)
+        )
         return Side(
-            name, self.chip, parts.a if name == "a" else parts.b, self.use.a if name == "a" else self.use.b, rows,
-            parts.k, sym("row0") if name == "a" else sym("column0"), tile.bm if name == "a" else tile.bn, tile.bk,
-            self.lanes, self.plain, self.ranges,
-        )  # fmt: skip
+            name, self.chip, source, part, sym(first), count, tile.bk, self.lanes, self.plain, self.ranges
+        )
 
     @property
     def plain(self) -> bool:

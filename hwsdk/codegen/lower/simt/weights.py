@@ -18,20 +18,21 @@ from hwsdk.graph.dims import sym
 def turned(kernel: Kernel, constants: frozenset[str]) -> tuple[Kernel, dict[int, Packing]]:
     """The kernel with k innermost in its constant operand, and how that is packed (by the input's position)."""
     block = kernel.blocks[0]
-    if len(block.reduce) != 1:
-        return kernel, {}
-    k = sym(block.reduce[0].name)
+    deep = [sym(i.name) for i in block.reduce]
     rest = [*(x.value for x in block.lets), block.finish, block.where]
     elsewhere = {x.buffer for x in loads(*(v for v in rest if v is not None))}
     for position, tensor in enumerate(kernel.inputs):
         mine = [x for x in loads(block.value) if x.buffer == tensor.name]
         fixed = tensor.name in constants and all(isinstance(e, int) for e in tensor.shape)
-        if not fixed or len(mine) != 1 or tensor.name in elsewhere or mine[0].index.count(k) != 1:
+        if not fixed or len(mine) != 1 or tensor.name in elsewhere:
             continue
-        axis, last = mine[0].index.index(k), len(tensor.shape) - 1
-        if axis == last or mine[0].index[last] not in [sym(i.name) for i in block.parallel]:
+        index = mine[0].index
+        if not deep or any(index.count(k) != 1 for k in deep):
             continue
-        order = [*(a for a in range(last + 1) if a != axis), axis]
+        axes, last = [index.index(k) for k in deep], len(tensor.shape) - 1
+        if index[last] not in [sym(i.name) for i in block.parallel]:
+            continue
+        order = [*(a for a in range(last + 1) if a not in axes), *axes]
         shape = tuple(int(str(tensor.shape[a])) for a in order)
         inputs = [replace(t, shape=shape) if t is tensor else t for t in kernel.inputs]
         changed = rewrite_block(block, Rewriter(value=_moved(mine[0], order)))
