@@ -75,7 +75,8 @@ def compile_graph(
     """All stages up to text.  Raises UnsupportedError, PlanError or CodegenError."""
     options = options or Options()
     check_precision(target, options.precision)
-    graph = optimise(graph, explicit_windows=target.codegen.model == "sequential")
+    model = target.codegen.model
+    graph = optimise(graph, explicit_windows=model == "sequential", wide_bytes=model == "simd")
     inner = reserve(graph)
     cut, kernels = build_kernels(inner)
     if target.codegen.model in ("simd", "simt"):
@@ -106,11 +107,11 @@ def check_precision(target: Target, precision: str | None) -> None:
         )
 
 
-def optimise(graph: Graph, explicit_windows: bool = False) -> Graph:
+def optimise(graph: Graph, explicit_windows: bool = False, wide_bytes: bool = False) -> Graph:
     """Graph passes, then the normal form of code generation."""
     from hwsdk.graph.passes import DEFAULT_PIPELINE, run_passes
 
-    return prepare(run_passes(graph, DEFAULT_PIPELINE), explicit_windows)
+    return prepare(run_passes(graph, DEFAULT_PIPELINE), explicit_windows, wide_bytes)
 
 
 def index_ranges(graph: Graph) -> dict[str, Range]:

@@ -14,22 +14,25 @@ from hwsdk.codegen.neutral import neutral
 from hwsdk.graph.dims import product
 from hwsdk.graph.graph import Graph, GraphBuilder, Node
 from hwsdk.graph.opdef import Value
+from hwsdk.graph.ops_contract import contraction_dtypes
 from hwsdk.graph.ops_reduce import accumulation_dtype
+from hwsdk.graph.scalar import convert
 
 
-def prepare(graph: Graph, explicit_windows: bool = False) -> Graph:
+def prepare(graph: Graph, explicit_windows: bool = False, wide_bytes: bool = False) -> Graph:
     """The graph in the normal form that `fusion.partition` expects.
 
     explicit_windows: also depthwise convolutions and poolings get their padding as a pad, for chips whose vectors
-    cannot leave out elements.
+    cannot leave out elements.  wide_bytes: products of bytes get operands of the accumulation dtype, for chips that
+    would widen each element at each use.
     """
-    return _Preparer(graph, explicit_windows).run()
+    return _Preparer(graph, explicit_windows, wide_bytes).run()
 
 
 class _Preparer:
-    def __init__(self, graph: Graph, explicit_windows: bool) -> None:
+    def __init__(self, graph: Graph, explicit_windows: bool, wide_bytes: bool) -> None:
         self.graph = graph
-        self.explicit_windows = explicit_windows
+        self.explicit_windows, self.wide_bytes = explicit_windows, wide_bytes
         self.builder = GraphBuilder(graph.name, graph.constraints.copy())
         self.map: dict[str, Value] = {}
 
@@ -54,6 +57,8 @@ class _Preparer:
 
     def _node(self, node: Node) -> tuple[Value, ...]:
         inputs = [self.map[i] for i in node.inputs]
+        if self.wide_bytes and node.op in ("dot_general", "conv"):
+            inputs = self._widened(node, inputs)
         if node.op == "conv" and self._padded(node) and (self.explicit_windows or not self._depthwise(node)):
             return (self._explicit_padding(node, inputs),)
         if node.op == "reduce_window" and self._padded(node) and self.explicit_windows:
@@ -70,6 +75,20 @@ class _Preparer:
         made = self.builder.node(op, inputs, **attrs)
         assert isinstance(made, Value)
         return made
+
+    def _widened(self, node: Node, inputs: list[Value]) -> list[Value]:
+        """Operands that are bytes, in the dtype of the sums; the result is the same to the bit."""
+        a, b = (v.dtype for v in inputs)
+        if not {a, b} <= {"i8", "u8"}:
+            return inputs
+        wide, out = contraction_dtypes(a, b, node.attrs["accumulate"], node.attrs["dtype"])
+        return inputs if wide != "i32" or out != wide else [self._cast(v, wide) for v in inputs]
+
+    def _cast(self, value: Value, dtype: str) -> Value:
+        array = self.builder.constant_of(value)
+        if array is not None:
+            return self.builder.constant(convert(array, dtype))
+        return self._one("cast", [value], dtype=dtype)
 
     def _accumulating(self, node: Node, inputs: list[Value]) -> Value:
         """Memory holds the running sums (or products), so it holds them in the accumulation dtype."""

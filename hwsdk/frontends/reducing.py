@@ -150,17 +150,21 @@ def var(x: Array, axis: Axes = None, keepdims: bool = False) -> Array:
 
 # ------------------------------------------------------------------------------------------------- products
 @call
-def matmul(a: Any, b: Any) -> Array:
-    """Matrix product of the last two axes, NumPy's rules for vectors and for broadcasting the leading axes."""
+def matmul(a: Any, b: Any, dtype: str | None = None) -> Array:
+    """Matrix product of the last two axes, NumPy's rules for vectors and for broadcasting the leading axes.
+
+    dtype: of the result, if not that of the operands; with one, i8 and u8 may meet.
+    """
     model = model_of(a, b)
     left, right = model.lift(a), model.lift(b)
-    if left.dtype != right.dtype:
+    mixed = dtype is not None and {left.dtype, right.dtype} <= {"i8", "u8"}
+    if left.dtype != right.dtype and not mixed:
         raise GraphError(f"dtypes differ: {left!r} and {right!r}; convert with astype")
     if not left.ndim or not right.ndim:
         raise GraphError(f"a scalar in a matrix product: {left!r} and {right!r}")
     contract = ((left.ndim - 1, builtins.max(right.ndim - 2, 0)),)
     if (left.ndim <= 2 and right.ndim <= 2) or right.ndim <= 2:
-        return dot(left, right, (), contract)
+        return dot(left, right, (), contract, dtype)
     lead = shapes.broadcast(
         [left.shape[:-2], right.shape[:-2]], model.constraints, "leading dims of a matrix product"
     )
@@ -169,7 +173,7 @@ def matmul(a: Any, b: Any) -> Array:
     else:
         left, contract = broadcast_to(left, (*lead, *left.shape[-2:])), ((len(lead) + 1, len(lead)),)
     right = broadcast_to(right, (*lead, *right.shape[-2:]))
-    return dot(left, right, tuple((i, i) for i in range(len(lead))), contract)
+    return dot(left, right, tuple((i, i) for i in range(len(lead))), contract, dtype)
 
 
 def dot(

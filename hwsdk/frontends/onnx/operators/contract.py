@@ -140,8 +140,34 @@ def centred(x: Array, zero: Array | None, axis: int | None) -> Array:
     return binary("sub", wide, shaping.to_shape(shift, ()) if shift.ndim == 1 else shift)
 
 
+def uncentred(x: Array, zero: Array | None) -> bool:
+    """Is nothing taken off x, and is it as narrow as products of bytes take it?"""
+    none = zero is None or (zero.constant is not None and not zero.constant.any())
+    return none and x.dtype in ("i8", "u8")
+
+
+def centred_pair(
+    x: Array, x_zero: Array | None, weight: Array, weight_zero: Array | None
+) -> tuple[Array, Array]:
+    """Image and weight of a convolution less their zero points: in i32, or as bytes where there are none."""
+    if uncentred(x, x_zero) and uncentred(weight, weight_zero):
+        return x, weight
+    return centred(x, x_zero, None), centred(weight, weight_zero, 0)
+
+
 def integer_matmul(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> Array:
-    """(a - a_zero) (b - b_zero) in i32."""
+    """(a - a_zero) (b - b_zero) in i32.
+
+    With one zero point for all of a and none for b it is a b - a_zero * (sums of b's columns), which holds in
+    arithmetic modulo 2^32 as well: so the product itself is of bytes.
+    """
+    if uncentred(b, b_zero) and a.dtype in ("i8", "u8") and b.ndim > 1:
+        if uncentred(a, a_zero):
+            return reducing.matmul(a, b, "i32")
+        if a_zero is not None and a_zero.shape in ((), (1,)):
+            columns = reducing.sum(cast_to(b, "i32"), b.ndim - 2, keepdims=a.ndim > 1)
+            shift = cast_to(shaping.to_shape(a_zero, ()), "i32")
+            return binary("sub", reducing.matmul(a, b, "i32"), binary("mul", columns, shift))
     rows = a.ndim - 2 if a.ndim > 1 else None
     return reducing.matmul(centred(a, a_zero, rows), centred(b, b_zero, b.ndim - 1 if b.ndim > 1 else None))
 

@@ -15,7 +15,7 @@ from hwsdk.frontends import reducing, shapes, shaping
 from hwsdk.frontends.arrays import Array
 from hwsdk.frontends.onnx import reader
 from hwsdk.frontends.onnx.node import Node, importer
-from hwsdk.frontends.onnx.operators.contract import centred, integer_matmul
+from hwsdk.frontends.onnx.operators.contract import centred_pair, integer_matmul
 from hwsdk.frontends.onnx.operators.window import convolved
 from hwsdk.frontends.operands import binary, broadcast_to, cast_to, select, unary
 from hwsdk.graph.dims import Dim
@@ -123,7 +123,7 @@ def _requantised(node: Node, total: Array, scale: Array, at: int) -> Array:
 def _qlinear_conv(node: Node) -> Array:
     x, weight = node.x(0), node.x(3)
     bias = node.optional(8)
-    total = convolved(node, centred(x, node.optional(2), None), centred(weight, node.optional(5), 0), bias)
+    total = convolved(node, *centred_pair(x, node.optional(2), weight, node.optional(5)), bias)
     w_scale: Any = node.x(4)
     if w_scale.ndim == 1 and w_scale.shape != (1,):
         w_scale = shaping.to_shape(w_scale, (1, w_scale.shape[0], *(1,) * (x.ndim - 2)))

@@ -13,7 +13,7 @@ from hwsdk.errors import ModelError
 from hwsdk.frontends import neural, shaping
 from hwsdk.frontends.arrays import Array
 from hwsdk.frontends.onnx.node import Node, constant_int, importer
-from hwsdk.frontends.onnx.operators.contract import centred
+from hwsdk.frontends.onnx.operators.contract import centred_pair
 from hwsdk.frontends.operands import binary
 from hwsdk.graph import dims as d
 from hwsdk.graph.constraints import Constraints
@@ -129,7 +129,7 @@ def _conv_integer(node: Node) -> Array:
     """Zero points are taken off first, so that padding means the zero point."""
     x, weight = node.x(0), node.x(1)
     _checked(node, x, weight)
-    return convolved(node, centred(x, node.optional(2), None), centred(weight, node.optional(3), 0), None)
+    return convolved(node, *centred_pair(x, node.optional(2), weight, node.optional(3)), None)
 
 
 @importer("ConvTranspose")
