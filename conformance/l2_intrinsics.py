@@ -34,7 +34,9 @@ from .tolerance import SIGNIFICAND
 
 Array = np.ndarray[Any, Any]
 ROUNDS = 12
-STEPS = 20_000  # oracle steps per intrinsic: large ones get fewer rounds
+STEPS = (
+    20_000  # oracle steps per intrinsic: large ones get fewer rounds, the largest a part of their elements
+)
 UNSATURATED = re.compile(r"\b[iu](?:8|16|32|64)(?:\.(?:rne|rtz|floor|ceil))?\(")
 
 
@@ -60,11 +62,12 @@ def _run(name: str, session: Session) -> None:
     if missing:
         raise Unsupported(f"needs feature {', '.join(missing)}, which this chip lacks")
     rounds = max(2, min(ROUNDS, STEPS // max(1, x.ops, math.prod(x.sample_dims().values()))))
+    every = _every(x)
     for number in range(rounds):
         trial = draw(x, session.seed, number)
         got = session.device.execute(name, trial.operands, trial.dims)
         try:
-            _check(x, trial, got)
+            _check(x, trial, got, every, number % every)
         except Mismatch as wrong:
             sizes = ", ".join(f"{d} = {trial.dims[d]}" for d in x.runtime_dims)
             raise Mismatch(f"round {number}{f' at {sizes}' if sizes else ''}: {wrong}") from None
@@ -104,17 +107,23 @@ def _scalar(x: CompiledIntrinsic, name: str, strides: Mapping[str, int], rng: An
 
 
 # --------------------------------------------------------------------------------------------------------------- check
-def _check(x: CompiledIntrinsic, trial: Trial, got: Mapping[str, Array]) -> None:
+def _every(x: CompiledIntrinsic) -> int:
+    """Of how many elements one is checked: an odd number, so that all rows and columns of a power of two have some."""
+    return 1 if len(x.program) > 1 or x.ops <= 2 * STEPS else x.ops // STEPS | 1
+
+
+def _check(x: CompiledIntrinsic, trial: Trial, got: Mapping[str, Array], every: int, first: int) -> None:
     dtypes = {n: o.dtype for n, o in x.operands.items()}
     flush = (x.spec.denormals or x.target.numerics.denormals) == "flush"
     oracle = Oracle(x.spec.semantics, dtypes, trial.dims, x.spec.rounding, flush)
-    want = oracle.run(trial.operands)
-    bounds = _bounds(oracle, x, trial) if x.spec.rounding == "free" else {}
+    want = oracle.run(trial.operands, every, first)
+    seen = oracle.seen
+    bounds = _bounds(oracle, x, trial, every, first) if x.spec.rounding == "free" else {}
     for name, expected in want.items():
-        _compare(name, got[name], expected, bounds.get(name))
+        _compare(name, got[name], expected, bounds.get(name), seen[name])
 
 
-def _bounds(oracle: Oracle, x: CompiledIntrinsic, trial: Trial) -> dict[str, Array]:
+def _bounds(oracle: Oracle, x: CompiledIntrinsic, trial: Trial, every: int, first: int) -> dict[str, Array]:
     """(K + 2) eps M for every written float operand."""
     positive = {
         n: np.abs(v) if DTYPES[x.operands[n].dtype].kind == "f" else v for n, v in trial.operands.items()
@@ -122,7 +131,7 @@ def _bounds(oracle: Oracle, x: CompiledIntrinsic, trial: Trial) -> dict[str, Arr
     reduced = re.findall(r"\b(?:sum|max|min)\[([^\]]*)\]", x.spec.semantics)
     terms = max((_product(trial.dims, group) for group in reduced), default=1)
     bounds = {}
-    for name, magnitude in oracle.run(positive).items():
+    for name, magnitude in oracle.run(positive, every, first).items():
         dtype = x.operands[name].dtype
         if dtype in SIGNIFICAND:
             eps = 2.0 ** (1 - SIGNIFICAND[dtype])
@@ -137,7 +146,7 @@ def _product(dims: Mapping[str, int], names: str) -> int:
     return total
 
 
-def _compare(name: str, got: Array, want: Array, bound: Array | None) -> None:
+def _compare(name: str, got: Array, want: Array, bound: Array | None, seen: Array) -> None:
     if got.shape != want.shape or got.dtype != want.dtype:
         raise Mismatch(f"{name}: {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}")
     same = got == want
@@ -149,7 +158,7 @@ def _compare(name: str, got: Array, want: Array, bound: Array | None) -> None:
                 error = np.abs(a - b)
                 # beyond the range of the type either the largest number or infinity is right
                 same = same | (error <= np.maximum(bound, 3 * np.spacing(np.abs(b)))) | ~np.isfinite(bound)
-    bad = ~np.asarray(same)
+    bad = ~np.asarray(same) & seen
     if bad.any():
         place = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(bad)))
         first_got, first_want = np.atleast_1d(got)[place], np.atleast_1d(want)[place]

@@ -75,8 +75,13 @@ class Oracle:
         self.flush = flush
         self.statements = [_parse(text) for text in program.split(";") if text.strip()]
 
-    def run(self, operands: Mapping[str, Array]) -> dict[str, Array]:
-        """The written operands after the program; the given arrays are not changed."""
+    def run(self, operands: Mapping[str, Array], every: int = 1, first: int = 0) -> dict[str, Array]:
+        """The written operands after the program; the given arrays are not changed.
+
+        every: compute only that many-th element of each statement, from `first` on; `seen` says which.
+        """
+        self.every, self.first = every, first
+        self.seen = {name: np.zeros(np.shape(value), bool) for name, value in operands.items()}
         self.memory = {name: np.array(value, copy=True) for name, value in operands.items()}
         written = []
         for name, indices, assign, expr, where in self.statements:
@@ -88,7 +93,8 @@ class Oracle:
     def _statement(self, name: str, indices: list[ast.expr], assign: str, expr: ast.expr, where: Any) -> None:
         free = [i.id for i in indices if isinstance(i, ast.Name) and i.id in self.dims]
         result = []
-        for values in itertools.product(*(range(self.dims[d]) for d in free)):
+        places = itertools.product(*(range(self.dims[d]) for d in free))
+        for values in itertools.islice(places, self.first, None, self.every):
             env = dict(zip(free, values))
             if where is not None and not self._eval(where, env).value:
                 continue
@@ -96,6 +102,10 @@ class Oracle:
             result.append((place, self._combine(name, place, assign, self._eval(expr, env))))
         for place, value in result:
             self.memory[name][place] = value
+        if self.every == 1:
+            self.seen[name][...] = True
+        for place, _ in result:
+            self.seen[name][place] = True
 
     def _combine(self, name: str, place: tuple[int, ...], assign: str, value: Typed) -> Any:
         dtype = self.dtypes[name]

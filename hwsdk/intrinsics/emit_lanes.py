@@ -6,15 +6,17 @@ Every parameter is the address of an image in memory: an operand in registers as
 [lane that gives an address][what lies there], a scalar or extent as 8 bytes.  Operands in the scratchpad are copied
 there first, and back when they are written.
 
-Design choice: the kernel is one workgroup of one lockstep group (or of one lane, where that is the scope), so any
-intrinsic of those scopes runs by itself, whatever it exchanges.
+Design choice: the kernel is one workgroup of the lanes that execute one use together (one lane, a lockstep group or
+several), so any intrinsic of those scopes runs by itself, whatever it exchanges.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -22,6 +24,7 @@ from hwsdk.dtypes import DTYPES
 from hwsdk.intrinsics.bindings import element_type, natural_type_of, pointer_type, value_bits
 from hwsdk.intrinsics.compiled import CompiledIntrinsic, compiled
 from hwsdk.intrinsics.emit_llvm import emit_llvm
+from hwsdk.intrinsics.layouts import Places
 from hwsdk.intrinsics.syntax import SemanticsError
 from hwsdk.target_desc.model import Memory, Target
 
@@ -58,7 +61,7 @@ class _Writer:
         self.numbers = iter(range(1 << 30))
         levels = [level.name for level in target.levels]
         inner = target.levels[levels.index(x.spec.scope) + 1 :] if x.spec.scope in levels else ()
-        self.lanes = prod(level.count or 1 for level in inner)
+        self.lanes = prod(level.count or 1 for level in inner) * x.spec.scope_count
         self.parameters = (*x.operands, *x.runtime_dims)
         self.parts = {p: self._part(p) for p in self.parameters}
         self.holders = {p: self._holders(p) for p in self.parameters}
@@ -72,8 +75,15 @@ class _Writer:
             return 8
         if self.x.in_registers(name):
             return -(-value_bits(self.x, name) // 8)
-        places = self.x.layout(name).grid(self.x.sample_dims(), self.x.sample_scalars())
-        return -(-places.items * DTYPES[self.x.operands[name].dtype].bits // 8 // ALIGN) * ALIGN
+        items = max(places.items for places in self._grids(name))
+        return -(-items * DTYPES[self.x.operands[name].dtype].bits // 8 // ALIGN) * ALIGN
+
+    def _grids(self, name: str) -> Iterator[Places]:
+        """Where an operand may lie: for every value of every immediate in its layout."""
+        layout, scalars = self.x.layout(name), self.x.sample_scalars()
+        free = [s for s in layout.scalars if self.x.operands[s].values]
+        for chosen in product(*(self.x.operands[s].values for s in free)):
+            yield layout.grid(self.x.sample_dims(), {**scalars, **dict(zip(free, chosen, strict=True))})
 
     def _holders(self, name: str) -> int:
         if not self._tensor(name):
@@ -99,7 +109,10 @@ class _Writer:
         lane = self.let(f"call i32 @{self._lane_id()}()")
         self.lane = self.let(f"zext i32 {lane} to i64")
         values = {p: self._value(p, dram) for p in self.parameters}
-        self._barrier(bool(self._shared()))
+        shared = bool(self._shared())
+        self._fence(shared)
+        self._barrier(shared)
+        self._fence(False)
         used, results = emit_llvm(self.target, self.x.name, values, self.fresh)
         self.lines += used
         self._finish_copies()
@@ -148,16 +161,31 @@ class _Writer:
         return there
 
     def _copy(self, target: str, to: str, source: str, of: str, name: str) -> None:
-        """This lane's part.  (Lanes beyond the last part copy the same bytes to the same place, one after another.)"""
-        kind = f"<{self.parts[name]} x i8>"
-        if self.holders[name] < self.lanes:
-            kept = self.let(f"icmp ult i64 {self.lane}, {self.holders[name]}")
-            label = f"copy{next(self.numbers)}"
-            self.lines += [f"br i1 {kept}, label %{label}, label %{label}.done", f"{label}:"]
-            self._move(target, to, source, of, kind)
-            self.lines += [f"br label %{label}.done", f"{label}.done:"]
-        else:
-            self._move(target, to, source, of, kind)
+        """This lane's part; of an only part what is this lane's share."""
+        if self.holders[name] == 1 < self.lanes:
+            pieces = self.parts[name] // ALIGN
+            for first in range(0, pieces, self.lanes):
+                piece = self.let(f"add i64 {self.lane}, {first}")
+                at = self.let(f"mul i64 {piece}, {ALIGN}")
+                ends = [
+                    self.let(f"getelementptr i8, {k} {p}, i64 {at}") for k, p in ((to, target), (of, source))
+                ]
+                move = partial(self._move, ends[0], to, ends[1], of, f"<{ALIGN} x i8>")
+                self._where(f"icmp ult i64 {piece}, {pieces}" if pieces - first < self.lanes else "", move)
+            return
+        few = self.holders[name] < self.lanes
+        move = partial(self._move, target, to, source, of, f"<{self.parts[name]} x i8>")
+        self._where(f"icmp ult i64 {self.lane}, {self.holders[name]}" if few else "", move)
+
+    def _where(self, condition: str, write: Callable[[], None]) -> None:
+        """Lines for the lanes for which a condition holds; empty: for all."""
+        if not condition:
+            write()
+            return
+        kept, label = self.let(condition), f"copy{next(self.numbers)}"
+        self.lines += [f"br i1 {kept}, label %{label}, label %{label}.done", f"{label}:"]
+        write()
+        self.lines += [f"br label %{label}.done", f"{label}.done:"]
 
     def _move(self, target: str, to: str, source: str, of: str, kind: str) -> None:
         loaded = self.let(f"load {kind}, {of} {source}, align {ALIGN}")
@@ -180,18 +208,24 @@ class _Writer:
         )
 
     def _scratch_base(self, name: str) -> str:
-        at = 0
-        for other in self._shared():
-            if other == name:
-                break
-            at += self.parts[other] * self.holders[other]
+        at = self._offsets()[name]
         memory = self.x.memory(name)
         if memory.kind != "scratchpad":
             raise SemanticsError(f"operand {name} lies in {memory.name}, which a kernel cannot address")
         return self.let(f"getelementptr i8, {_pointer(memory)} @{self.name}_scratch, i64 {at}")
 
+    def _offsets(self) -> dict[str, int]:
+        """Where each operand lies in the scratchpad; `""`: behind all of them."""
+        at, out = 0, {}
+        for name in self._shared():
+            align = self.x.operands[name].align_bytes or 1
+            at = -(-at // align) * align
+            out[name] = at
+            at += self.parts[name] * self.holders[name]
+        return {**out, "": at}
+
     def _scratch_text(self) -> list[str]:
-        total = sum(self.parts[p] * self.holders[p] for p in self._shared())
+        total = self._offsets()[""]
         if not total:
             return []
         settings = self.target.codegen.llvm.kernel if self.target.codegen.llvm is not None else {}
@@ -207,6 +241,15 @@ class _Writer:
             if found is None:
                 raise SemanticsError(f"target {self.target.name} states no barrier")
             self.lines += found.emit["llvm"].splitlines()
+
+    def _fence(self, memory: bool) -> None:
+        """What the unit must be told before it reads registers, or a memory that lanes have written."""
+        kinds = {m.name: m.kind for m in self.target.memories}
+        wanted = "scratchpad" if memory else "registers"
+        for sync in self.target.syncs.values():
+            mine = sync.kind == "fence" and sync.unit == self.x.spec.unit
+            if mine and wanted in {kinds.get(place) for place in sync.orders}:
+                self.lines += sync.emit["llvm"].splitlines()
 
     def _finish_copies(self) -> None:
         """What a copy engine does is waited for."""

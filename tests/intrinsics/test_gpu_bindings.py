@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from hwsdk.dtypes import DTYPES
 from hwsdk.errors import TargetError
 from hwsdk.intrinsics import compiled, load_checked
 from hwsdk.intrinsics.compiled import CompiledIntrinsic
+from hwsdk.intrinsics.emit_lanes import lane_kernel
 from hwsdk.intrinsics.numbers import convert, storage
 from hwsdk.ral_port.resources import ToolMissing
 from hwsdk.target_desc import read_description
@@ -57,6 +59,7 @@ def test_bindings_of_other_kinds_of_chips_compile(path: Path) -> None:
 
 WORDS = (  # name of an intrinsic -> the instruction that its assembly must contain
     (r"mma_(m\d+n\d+k\d+)_", r"mma\.sync\.aligned\.{}\."),
+    (r"wgmma_(m\d+n\d+k\d+)_", r"wgmma\.mma_async\.sync\.aligned\.{}\."),
     (r"ldmatrix_(x\d)_trans", r"ldmatrix\.sync\.aligned\.m8n8\.{}\.trans\."),
     (r"ldmatrix_(x\d)$", r"ldmatrix\.sync\.aligned\.m8n8\.{}\.shared"),
     (r"cp_async_(\d+)", r"cp\.async\.c[ag]\.shared\.global \[%\w+\], \[%\w+\], {};"),
@@ -119,6 +122,27 @@ def test_the_text_assembles(name: str) -> None:
     assert len(found) >= 20
 
 
+def test_products_of_four_warps_are_one_machine_instruction(tmp_path: Path) -> None:
+    """Whichever way the operands lie; and only the chip that has them is described with them."""
+    assembler, disassembler = resources.tool("ptxas"), resources.tool("nvdisasm")
+    if assembler is None or disassembler is None:
+        pytest.skip("no ptxas and nvdisasm on the path or in a package (pip install 'hwsdk[gpu-check]')")
+    target = chip("cuda-sm90")
+    for name in ("wgmma_m64n256k16_bf16", "wgmma_m64n128k16_f16_kn"):
+        text = lane_kernel(target, name, "one_use").text
+        ptx, cubin = tmp_path / f"{name}.ptx", tmp_path / f"{name}.cubin"
+        ptx.write_bytes(compile_modules([("one_use", text)], target, use_cache=False)[0])
+        said = subprocess.run(
+            [assembler, "-arch=sm_90a", "-o", cubin, ptx], check=True, capture_output=True, text=True
+        )
+        assert "serialized" not in said.stdout + said.stderr
+        code = subprocess.run([disassembler, cubin], check=True, capture_output=True, text=True).stdout
+        rows, columns, depth = re.findall(r"\d+", name)[:3]
+        assert len(re.findall(rf"HGMMA\.{rows}x{columns}x{depth}\.F32", code)) == 1
+        assert re.search(r"WARPGROUP\.ARRIVE[\s\S]*HGMMA[\s\S]*WARPGROUP\.DEPBAR", code)
+    assert not [n for n in chip("cuda-sm100").intrinsics if n.startswith("wgmma")]
+
+
 @pytest.mark.parametrize("name", LINKED)
 def test_the_object_links(name: str) -> None:
     target = chip(name)
@@ -178,6 +202,11 @@ def product(x: CompiledIntrinsic, v: dict[str, Array]) -> Array:
     return wide["c"] + wide["a"] @ wide["b"]
 
 
+def added_product(x: CompiledIntrinsic, v: dict[str, Array]) -> Array:
+    wide = {n: a.astype(np.float64) for n, a in v.items()}
+    return wide["acc"] + wide["a"] @ (wide["b"] if x.name.endswith("_kn") else wide["b"].T)
+
+
 def dot(x: CompiledIntrinsic, v: dict[str, Array]) -> Array:
     return v["c"].astype(np.float64) + np.dot(v["a"].astype(np.float64), v["b"].astype(np.float64))
 
@@ -200,6 +229,7 @@ def xor_lanes(x: CompiledIntrinsic, v: dict[str, Array]) -> Array:
 
 REFERENCES: tuple[tuple[str, str, Callable[[CompiledIntrinsic, dict[str, Array]], Array]], ...] = (
     (r"(mma|mfma|wmma)_", "d", product),
+    (r"wgmma_", "acc", added_product),
     (r"dot\d_", "d", dot),
     (r"fma_", "acc", fma),
     (r"(load|store|copy|cp_async)_", "dst", lambda x, v: v["src"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hwsdk.intrinsics import load_target
@@ -11,6 +12,7 @@ from hwsdk.intrinsics.layouts import Layout
 from hwsdk.sim.simt.matrix import Fragment
 from hwsdk.target_desc.model import Intrinsic
 from hwsdk.targets.cuda.ptx import matrix as ptx
+from hwsdk.targets.cuda.ptx import wgmma
 from hwsdk.targets.rocm import matrix as rocm
 
 TARGETS = Path(__file__).resolve().parents[2] / "targets"
@@ -47,6 +49,29 @@ def test_products_of_one_family(file: str) -> None:
         agree(ptx.fragment_a(m, k, a), intrinsic, "a", "mk", dims)
         agree(ptx.fragment_b(k, n, b), intrinsic, "b", "kn", dims)
         agree(ptx.fragment_c(m, n), intrinsic, "d", "mn", dims)
+
+
+def test_products_of_four_warps() -> None:
+    """Sums in registers, and operands where a descriptor of the binding finds them."""
+    found = products("cuda/cuda-sm90.yaml", "wgmma_")
+    assert len(found) == 8
+    for intrinsic, dims in found:
+        agree(wgmma.fragment(dims["n"]), intrinsic, "acc", "mn", dims)
+        along_k = not intrinsic.name.endswith("_kn")
+        for operand, coordinates in (("a", "mk"), ("b", "nk" if along_k else "kn")):
+            rows = dims["m" if operand == "a" else "n"]
+            matrix = wgmma.Matrix(rows, along_k or operand == "a", lambda raw: raw)
+            for step in intrinsic.operands["step"].values:
+                fields = step * 2 + (64 << 32) + (1 << 62) + (0 if along_k or operand == "a" else 128 << 16)
+                pieces = matrix.operand(np.array([fields], np.uint64)).addresses
+                layout = Layout(
+                    str(intrinsic.operands[operand].layout), tuple(coordinates), dims, frozenset({"step"})
+                )
+                _, item = layout.places(dims, {"step": step})
+                chunks = item[:, ::8]
+                assert (chunks.reshape(-1) * 2 == pieces[0]).all(), f"{intrinsic.name}, operand {operand}"
+                if coordinates == "kn":
+                    break  # its lines hold one step
 
 
 @pytest.mark.parametrize("file", [f for f in files("rocm") if "gfx9" in f])

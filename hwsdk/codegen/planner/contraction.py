@@ -38,7 +38,7 @@ def plan_top(
     """The `count` best schedules, best first."""
     problem = problem.at()
     planned: list[ContractionSchedule] = []
-    for machine in machines(target, problem):
+    for machine in machines(target, problem, abilities):
         planned += _plans(machine, problem, count, abilities)
     if not planned:
         raise PlanError(_nothing_fits(target, problem))
@@ -91,7 +91,7 @@ def alternatives(
     time."""
     problem = problem.at()
     found: dict[tuple[object, ...], ContractionSchedule] = {}
-    for machine in machines(target, problem):
+    for machine in machines(target, problem, abilities):
         fit = coarse_candidates(machine, problem, abilities)
         if fit is None:
             continue

@@ -82,7 +82,7 @@ def family(
     """Versions for a contraction with ranges; `samples`: (m, n, k) to plan for (else the ranges' own
     samples)."""
     points = tuple(samples) or sample_points(problem)
-    found = machines(target, problem.at())
+    found = machines(target, problem.at(), abilities)
     scale = scale_of(found)
     pools = [(m, tuple(_pool(m, target, problem, points, abilities))) for m in found]
     table = np.concatenate([_costs(m, problem, pool, points, abilities) for m, pool in pools])

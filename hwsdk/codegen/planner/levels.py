@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from hwsdk.codegen.planner.problem import Contraction
+from hwsdk.codegen.planner.problem import Abilities, Contraction
 from hwsdk.codegen.planner.roles import contraction_roles, linear
 from hwsdk.dtypes import dtype
 from hwsdk.errors import PlanError
 from hwsdk.target_desc.model import Intrinsic, Level, Memory, Target, Unit
 
 NEVER = math.inf
+EVERYTHING = Abilities()
 PLAIN_CHAIN = 4.0  # cycles of a multiply-add chain when no intrinsic states one
 
 
@@ -134,13 +135,13 @@ class Machine:
         return self.workers > 1 and place.depth < self.worker_depth
 
 
-def machines(target: Target, problem: Contraction) -> tuple[Machine, ...]:
-    """One machine per intrinsic that computes this contraction; PlanError names what there is when none
-    does."""
+def machines(target: Target, problem: Contraction, abilities: Abilities = EVERYTHING) -> tuple[Machine, ...]:
+    """One machine per intrinsic that computes this contraction and can be fed; PlanError names what there is when
+    none does."""
     found = []
     for intrinsic in target.intrinsics.values():
         roles = contraction_roles(target, intrinsic)
-        if roles is None:
+        if roles is None or (abilities.fed is not None and intrinsic.name not in abilities.fed):
             continue
         operands = intrinsic.operands
         dtypes = (operands[roles.a].dtype, operands[roles.b].dtype, operands[roles.acc].dtype)

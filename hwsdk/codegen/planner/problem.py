@@ -152,7 +152,7 @@ class Abilities:
     """What the lowering can emit; the planner offers nothing else.
 
     orders: block orders at a scratchpad; cache_orders: (block order, register order) at caches; max_depth: the longest
-    block of k at caches.
+    block of k at caches.  fed: intrinsics whose operands it can bring to where they are wanted; None: all.
     """
 
     max_buffers: int = 2
@@ -162,6 +162,7 @@ class Abilities:
     max_vectors: int = 4
     k_chains: bool = True
     max_depth: int = 1 << 30
+    fed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)

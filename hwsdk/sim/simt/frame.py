@@ -14,6 +14,7 @@ from hwsdk.sim.simt.chip import Checks, SimtChip
 from hwsdk.sim.simt.copies import Copies
 from hwsdk.sim.simt.filled import Filled
 from hwsdk.sim.simt.global_memory import GlobalMemory
+from hwsdk.sim.simt.group_products import GroupProducts
 from hwsdk.sim.simt.layout import SharedLayout
 from hwsdk.sim.simt.program import Array, Program
 from hwsdk.sim.simt.races import RaceTable, first_tags
@@ -87,6 +88,7 @@ class Frame:
         self.local = Storage(self.lanes * local.stride)
         self.local.state[: self.lanes * local.stride].reshape(self.lanes, -1)[:] = local.state
         self.copies = Copies(self.lanes)
+        self.products = GroupProducts(self)
         self.special = _special(self)
         self.carry: Array = np.zeros(1, bool)  # of additions with carry
 

@@ -46,10 +46,11 @@ class Meeting:
     """Which lanes of the warp must arrive at an instruction before any of them may perform it.
 
     members: a bit per lane of the warp (lanes that have exited or do not exist are not waited for).  None: every
-    lane of the warp, none of them exited.
+    lane of the warp, none of them exited.  warps: that many neighbouring warps must be complete together.
     """
 
     members: Read | None = None
+    warps: int = 1
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,11 @@ class RaceTable:
         self.reader = np.zeros(self.cells, np.int64)
         self.other = np.zeros(self.cells, np.int64)
         self.atomic: Array | None = None
+        self._published: Array = np.zeros(
+            0, np.int64
+        )  # number of each lane's last `publish`, by lane of the launch
+        self._publishing = 0  # how often any has
+        self._when: Array | None = None  # how often, when a cell was written
         self._written = self._read = _NOWHERE  # since all blocks passed a barrier
         self._noted: list[_Read] = []
         self._waiting = 0
@@ -134,6 +139,7 @@ class RaceTable:
         if self.atomic is not None:
             self._check(cells, tags, self.atomic, "writes", "changes atomically")
         self.writer[cells] = tags
+        self._stamp(cells)
         self._written = _hull(self._written, span)
         lost = self.writer[cells] != tags
         if lost.any():
@@ -144,7 +150,36 @@ class RaceTable:
         """What copies wrote counts as written by their lanes from now on."""
         cells, tags = self._cells(offsets, size, tags)
         self.writer[cells] = tags
+        self._stamp(cells)
         self._written = ANYWHERE
+
+    def _stamp(self, cells: Array) -> None:
+        if self._when is not None:
+            self._when[cells] = self._publishing
+
+    def publish(self, tags: Array) -> None:
+        """What the lanes have written may be read by others than instructions of lanes."""
+        if self._when is None:
+            self._when = np.zeros(self.cells, np.int64)
+            self._published = np.full(int(tags.max() >> LANE_SHIFT) + 1, -1)
+        self._publishing += 1
+        who = (tags >> LANE_SHIFT) - 1
+        if who.max() >= self._published.size:
+            self._published = np.concatenate([self._published, np.full(int(who.max()), -1)])
+        self._published[who] = self._publishing
+
+    def unpublished(self, offsets: Array, size: int) -> tuple[int, int] | None:
+        """(offset, lane of the launch) of a cell that was written and not published since."""
+        cells, _ = self._cells(offsets, size, offsets)
+        writer = (self.writer[cells] >> LANE_SHIFT) - 1
+        bad = writer >= 0
+        if self._when is not None:
+            known = bad & (writer < self._published.size)
+            bad[known] = self._published[writer[known]] <= self._when[cells[known]]
+        if not bad.any():
+            return None
+        at = int(np.argmax(bad))
+        return int(cells[at]) << self.shift, int(writer[at])
 
     def change(self, offsets: Array, size: int, tags: Array, span: Span = ANYWHERE) -> None:
         """An atomic operation: it may meet other atomics, but no plain access."""

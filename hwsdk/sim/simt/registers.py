@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from hwsdk.sim.simt.program import Array, Lanes, Read, Run, Write
-from hwsdk.sim.simt.sums import Lazy, Root, Sum
+from hwsdk.sim.simt.sums import Lazy, Live, Root, Sum
 
 if TYPE_CHECKING:
     from hwsdk.sim.simt.frame import Frame
@@ -34,7 +34,7 @@ def register(index: int, dtype: np.dtype[Any]) -> Read:
 
     def read(frame: Frame, lanes: Lanes) -> Array:
         held = frame.registers[index]
-        value = held if isinstance(held, np.ndarray) else held.value
+        value = held if isinstance(held, np.ndarray) else as_array(held, lanes)
         if lanes is not None and value.shape[0] != 1:
             value = value.take(lanes)
         return value if value.dtype is dtype else value.view(dtype)
@@ -42,11 +42,18 @@ def register(index: int, dtype: np.dtype[Any]) -> Read:
     return read
 
 
+def as_array(held: Lazy, lanes: Lanes) -> Array:
+    """All lanes of the batch, of which `lanes` will be looked at."""
+    return held.read(lanes) if isinstance(held, Live) else held.value
+
+
 def held(index: int) -> Held:
     """What a register holds for all lanes of the batch: a lazy value, or an array of one element."""
 
     def look(frame: Frame) -> Lazy | Array:
         value = frame.registers[index]
+        if isinstance(value, Live):
+            value = value.read(None).copy()
         if not isinstance(value, np.ndarray) or value.shape[0] == 1:
             return value
         value = frame.registers[index] = Sum(Root(value))
@@ -146,7 +153,7 @@ def into(index: int) -> Write:
             frame.registers[index] = value
             return
         found = frame.registers[index]
-        old: Array = found if isinstance(found, np.ndarray) else found.value.copy()
+        old: Array = found if isinstance(found, np.ndarray) else as_array(found, lanes).copy()
         if old.shape[0] != frame.lanes:
             old = np.full(frame.lanes, old[0], old.dtype)
         if old.dtype is not value.dtype:

@@ -157,7 +157,7 @@ class Scheduler:
         """The lanes whose warps are complete; the others are put aside."""
         assert segment.meeting is not None
         try:
-            absent = missing(self.frame, lanes, segment.meeting.members)
+            absent = missing(self.frame, lanes, segment.meeting)
         except Fault as fault:
             self._fault(fault, segment.body[0].place)
         if absent is None:
@@ -171,10 +171,7 @@ class Scheduler:
         for number, lanes in sorted(self.parked.items()):
             segment = self.frame.program.segments[number]
             assert segment.meeting is not None
-            if (
-                segment.meeting.members is not None
-                and missing(self.frame, lanes, segment.meeting.members) is None
-            ):
+            if segment.meeting.members is not None and missing(self.frame, lanes, segment.meeting) is None:
                 self.ready[number] = self.parked.pop(number)
                 return
         if self.parked:

@@ -25,6 +25,7 @@ from hwsdk.sim.simt.storage import (
     READ_MASK,
     READ_ONLY,
     READ_WANT,
+    READING,
     VALID,
     WRITE_MASK,
     WRITE_WANT,
@@ -242,6 +243,9 @@ def refuse(
     if state & PENDING:
         wait = "before the wait for the copy that fills it"
         raise Fault(FaultKind.IN_FLIGHT, f"{size}-byte {verb} of {place} {wait}", lane)
+    if verb == "write" and state & READING:
+        wait = "before the wait for the product that reads it"
+        raise Fault(FaultKind.IN_FLIGHT, f"{size}-byte write to {place} {wait}", lane)
     if verb == "write" and state & READ_ONLY:
         raise Fault(FaultKind.READ_ONLY, f"{size}-byte write to {place}", lane)
     raise Fault(FaultKind.UNINITIALISED, f"{size}-byte read of {place}, which nothing has written", lane)

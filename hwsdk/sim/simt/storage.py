@@ -1,4 +1,4 @@
-"""Bytes with a state per byte: allocated, written, read-only, freed, being written by a copy.
+"""Bytes with a state per byte: allocated, written, read-only, freed, being written by a copy or read by a product.
 
 Design choice: the state is an array of bytes beside the data, looked at through the same widths, so that checking an
 access of n bytes is one gather and one comparison.
@@ -12,9 +12,9 @@ import numpy as np
 
 from hwsdk.sim.simt.program import Array
 
-ALLOCATED, VALID, READ_ONLY, FREED, PENDING = 1, 2, 4, 8, 16
+ALLOCATED, VALID, READ_ONLY, FREED, PENDING, READING = 1, 2, 4, 8, 16, 32
 READ_MASK, READ_WANT = ALLOCATED | VALID | PENDING, ALLOCATED | VALID
-WRITE_MASK, WRITE_WANT = ALLOCATED | READ_ONLY | PENDING, ALLOCATED
+WRITE_MASK, WRITE_WANT = ALLOCATED | READ_ONLY | PENDING | READING, ALLOCATED
 
 U8 = np.dtype(np.uint8)
 UNSIGNED = {n: np.dtype(f"u{n}") for n in (1, 2, 4, 8)}
@@ -26,7 +26,7 @@ def repeated(state: int, unit: int) -> Array:
     return np.array([state * _REPEAT[unit]], UNSIGNED[unit])
 
 
-_STATES = {(state, unit): repeated(state, unit) for state in range(32) for unit in (1, 2, 4, 8)}
+_STATES = {(state, unit): repeated(state, unit) for state in range(64) for unit in (1, 2, 4, 8)}
 
 
 class Storage:
@@ -69,6 +69,15 @@ class Storage:
         index = offsets >> _shift(unit, offsets)
         for step in range(max(1, size // 8)):
             self._states[unit][index + step if step else index] = _STATES[state, unit]
+
+    def start_reading(self, offsets: Array, size: int) -> None:
+        """Until `stop_reading` nobody may write there."""
+        for step in range(size // 8):
+            self._states[8][(offsets >> 3) + step] |= _STATES[READING, 8]
+
+    def stop_reading(self, offsets: Array, size: int) -> None:
+        for step in range(size // 8):
+            self._states[8][(offsets >> 3) + step] &= ~_STATES[READING, 8]
 
     def gather(self, offsets: Array, dtype: np.dtype[Any], count: int) -> list[Array]:
         """`count` consecutive elements at each offset."""

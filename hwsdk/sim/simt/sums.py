@@ -23,6 +23,18 @@ class Lazy(Protocol):
         """As an array, which must not be changed."""
 
 
+class Live:
+    """What a register holds that something beside the instruction stream changes: it is looked at, never kept."""
+
+    def read(self, lanes: Lanes) -> Array:
+        """One number per lane of the batch, which must not be changed; Fault if those of `lanes` may not be read."""
+        raise NotImplementedError
+
+    @property
+    def value(self) -> Array:
+        return self.read(None)
+
+
 class Root:
     """An array of one number per lane of the batch, which nobody changes any more."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hwsdk.sim.simt.faults import Fault, FaultKind
-from hwsdk.sim.simt.program import Array, Lanes, Read
+from hwsdk.sim.simt.program import Array, Lanes, Meeting
 from hwsdk.sim.simt.races import after_warp_sync
 from hwsdk.sim.simt.registers import numbers, spread
 
@@ -59,17 +59,21 @@ def member_flags(frame: Frame, lanes: Lanes, members: Array) -> Array:
     return result
 
 
-def missing(frame: Frame, lanes: Lanes, members: Read | None) -> Array | None:
+def missing(frame: Frame, lanes: Lanes, meeting: Meeting) -> Array | None:
     """Which of the active lanes must still wait for others of their warp: a boolean per active lane, or None.
 
     members None: all lanes of the warp must be here, exited ones are missing too.
     """
+    members, size = meeting.members, frame.chip.warp_lanes * meeting.warps
+    if frame.shape.padded % size:
+        words = f"{meeting.warps} warps meet, and a block has {frame.shape.padded // frame.chip.warp_lanes}"
+        raise Fault(FaultKind.DIVERGED_WARP, words)
     if lanes is None and members is None:
         return None
     here = present(frame, lanes)
     if members is None:
-        complete = np.asarray(here.reshape(-1, frame.chip.warp_lanes).all(axis=1))
-        absent = ~complete[frame.warp_of[numbers(frame, lanes)]]
+        complete = np.asarray(here.reshape(-1, size).all(axis=1))
+        absent = ~complete[numbers(frame, lanes) // size]
         return absent if absent.any() else None
     mask = spread(frame, lanes, members(frame, lanes)).astype(np.uint64)
     inside = member_flags(frame, lanes, mask)

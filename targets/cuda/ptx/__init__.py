@@ -3,11 +3,11 @@
     Module.parse(text)     kernels as programs of `hwsdk.sim.simt`
     PtxError               everything in the text that is malformed or not supported
 
-Not supported, and refused when the text is parsed: bulk copies with mbarrier, wgmma, textures and surfaces, calls
+Not supported, and refused when the text is parsed: bulk copies with mbarrier, textures and surfaces, calls
 through registers and recursion, parameters in registers, 128-bit registers.
 
 How text becomes a program: lexer, parser (syntax), builder (scopes, context, types); what instructions mean:
-arithmetic, logic, conversions, comparisons, memory, atomics, warp, matrix, control, joined in table.
+arithmetic, logic, conversions, comparisons, memory, atomics, warp, matrix, wgmma, control, joined in table.
 """
 
 from collections.abc import Mapping

@@ -208,7 +208,9 @@ class Context:
 
     def register(self, number: int, kind: Type) -> int | None:
         """The register that an operand is, if it is as wide as `kind`."""
-        operand = self.operand(number)
+        return self.register_of(self.operand(number), kind)
+
+    def register_of(self, operand: Operand, kind: Type) -> int | None:
         found = self.scope.find(operand.text) if isinstance(operand, Name) else None
         return found.index if isinstance(found, Register) and found.type.bits == kind.bits else None
 

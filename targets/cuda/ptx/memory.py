@@ -207,7 +207,20 @@ def _start_copy(context: Context) -> None:
     context.emit(run, "copy")
 
 
-# ------------------------------------------------------------------------------------------------ nothing to do
+# ------------------------------------------------------------------------------------------------ fences
+def fence(context: Context) -> None:
+    """One that hands shared memory over to products is followed; others order what is in order already."""
+    if not (context.take("proxy") and context.take("async")):
+        ignored(context)
+        return
+    context.drop(("shared::cta",))
+    if context.left:  # of other memory
+        ignored(context)
+        return
+    context.done(0)
+    context.emit(lambda frame, lanes: frame.products.publish(lanes), "fence")
+
+
 def ignored(context: Context) -> None:
     """Hints and orders of memory: lanes run in lock step, so memory is ordered already."""
     context.left.clear()
@@ -221,5 +234,6 @@ BUILDERS: dict[str, Callable[[Context], None]] = {
     "atom": atomic_operation,
     "red": atomic_operation,
     "cp": copy,
-    **dict.fromkeys(("membar", "fence", "prefetch", "prefetchu", "applypriority", "discard"), ignored),
+    "fence": fence,
+    **dict.fromkeys(("membar", "prefetch", "prefetchu", "applypriority", "discard"), ignored),
 }

@@ -11,11 +11,12 @@ from hwsdk.targets.cuda.ptx import (
     matrix,
     memory,
     warp,
+    wgmma,
 )
 from hwsdk.targets.cuda.ptx.builder import Build
 
 TABLE: dict[str, Build] = {}
-for _module in (arithmetic, logic, comparisons, conversions, memory, warp, matrix, control):
+for _module in (arithmetic, logic, comparisons, conversions, memory, warp, matrix, wgmma, control):
     for _name, _build in _module.BUILDERS.items():
         if _name in TABLE:
             raise ValueError(f"opcode {_name} is defined twice")

@@ -8,6 +8,7 @@ product of two matrices, or has no scratchpad, is computed element by element.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product as product_of
 from math import prod
 
@@ -67,6 +68,8 @@ class Contractions:
     ) -> None:
         self.chip, self.machine, self.ranges, self.precision = chip, machine, ranges, precision
         self.constants = constants
+        fed = frozenset(u.intrinsic.name for u in matrix_uses(chip.target) if u.intrinsic is not None)
+        self.able = replace(ABLE, fed=fed)
         self.plans: dict[Contraction, tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]] = {}
 
     def lower(self, kernel: Kernel) -> list[Lowered]:
@@ -174,8 +177,8 @@ class Contractions:
     def _plan(self, problem: Contraction) -> tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]:
         try:
             if not problem.dynamic:
-                return (plan(self.chip.target, problem, ABLE),), (0,)
-            found = family(self.chip.target, problem, sample_points(problem), VERSIONS, ABLE)
+                return (plan(self.chip.target, problem, self.able),), (0,)
+            found = family(self.chip.target, problem, sample_points(problem), VERSIONS, self.able)
         except PlanError:
             return (), ()
         return tuple(v.schedule for v in found.versions), tuple(v.cost for v in found.versions)
