@@ -15,7 +15,7 @@ from tests.targets.ptx.harness import HEAD, compiled, engine, kernel
 
 def test_everything_that_is_unknown_is_listed_at_once() -> None:
     text = kernel(
-        """wgmma.fence.sync.aligned;
+        """mbarrier.inval.b64 [%d1];
         add.u32 %r1, %r2, 3;
         tex.2d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [tex, {%r1, %r2}];
         add.rz.f64 %g1, %g2, %g3;
@@ -33,7 +33,7 @@ def test_everything_that_is_unknown_is_listed_at_once() -> None:
         Module.parse(text)
     found = [str(p) for p in caught.value.problems]
     words = [
-        "this instruction is not supported: wgmma.fence.sync.aligned",
+        "this instruction is not supported: mbarrier.inval.b64 [%d1]",
         "this instruction is not supported: tex.2d",
         ".rz is supported for .f32 only: add.rz.f64",
         ".banana is not a type that is supported here",
