@@ -63,6 +63,8 @@ class Compilation:
     ir: Mapping[str, str] = field(default_factory=dict)
 
 
+PADS = {"sequential": "all", "simd": "products", "simt": "none"}  # of windows, as nodes of their own
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -76,7 +78,7 @@ def compile_graph(
     options = options or Options()
     check_precision(target, options.precision)
     model = target.codegen.model
-    graph = optimise(graph, explicit_windows=model == "sequential", wide_bytes=model == "simd")
+    graph = optimise(graph, PADS[model], wide_bytes=model == "simd")
     inner = reserve(graph)
     cut, kernels = build_kernels(inner)
     if target.codegen.model in ("simd", "simt"):
@@ -107,11 +109,11 @@ def check_precision(target: Target, precision: str | None) -> None:
         )
 
 
-def optimise(graph: Graph, explicit_windows: bool = False, wide_bytes: bool = False) -> Graph:
+def optimise(graph: Graph, pads: str = "products", wide_bytes: bool = False) -> Graph:
     """Graph passes, then the normal form of code generation."""
     from hwsdk.graph.passes import DEFAULT_PIPELINE, run_passes
 
-    return prepare(run_passes(graph, DEFAULT_PIPELINE), explicit_windows, wide_bytes)
+    return prepare(run_passes(graph, DEFAULT_PIPELINE), pads, wide_bytes)
 
 
 def index_ranges(graph: Graph) -> dict[str, Range]:

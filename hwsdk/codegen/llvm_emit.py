@@ -37,6 +37,7 @@ from hwsdk.codegen.loop_ir import (
     Switch,
     Sync,
     parallel_loop,
+    walk,
 )
 from hwsdk.dtypes import DTYPES, dtype
 from hwsdk.target_desc.model import Target
@@ -263,6 +264,8 @@ class Emitter:
             self.body(stmt.body)
             step = f.op(f"add nuw nsw i64 {var}, 1")
             latch = f.branch_if(f.op(f"icmp ult i64 {step}, {trips}"), head, after)
+            if any(isinstance(s, Sync) for s in walk(stmt.body)):
+                f.stays_rolled(latch)
         head.phis.append(f"  {var} = phi i64 [ 0, %{before.label} ], [ {step}, %{latch.label} ]")
         f.enter(after)
         self.s.cells.end_loop(head, before, latch, after, guarded)

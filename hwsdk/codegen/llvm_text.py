@@ -64,6 +64,7 @@ class Function:
         self.blocks = [self.entry]
         self.current = self.entry
         self.scope = Scope("function", 0, None, None)
+        self.rolled = 0  # loops that must stay loops
 
     # ----------------------------------------------------------------------------------------------- instructions
     def fresh(self) -> str:
@@ -107,6 +108,11 @@ class Function:
     def branch_if(self, condition: str, yes: Block, no: Block) -> Block:
         self.current.end = f"  br i1 {condition}, label %{yes.label}, label %{no.label}"
         return self.current
+
+    def stays_rolled(self, latch: Block) -> None:
+        """No later tool unrolls the loop that `latch` ends: whoever wrote it has decided how long its body is."""
+        self.rolled += 1
+        latch.end += f", !llvm.loop !{self.rolled}"
 
     @contextmanager
     def at(self, block: Block) -> Iterator[None]:
@@ -183,6 +189,9 @@ class Function:
             out += block.lines
             out.append(block.end or "  ret void")
         out.append("}\n")
+        if self.rolled:
+            out += [f"!{n} = distinct !{{!{n}, !0}}" for n in range(1, self.rolled + 1)]
+            out.append('!0 = !{!"llvm.loop.unroll.disable"}\n')
         body = "\n".join(out)
         return _NAME.sub(self._final, body) if self.aliases else body
 

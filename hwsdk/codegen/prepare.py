@@ -19,20 +19,20 @@ from hwsdk.graph.ops_reduce import accumulation_dtype
 from hwsdk.graph.scalar import convert
 
 
-def prepare(graph: Graph, explicit_windows: bool = False, wide_bytes: bool = False) -> Graph:
+def prepare(graph: Graph, pads: str = "products", wide_bytes: bool = False) -> Graph:
     """The graph in the normal form that `fusion.partition` expects.
 
-    explicit_windows: also depthwise convolutions and poolings get their padding as a pad, for chips whose vectors
-    cannot leave out elements.  wide_bytes: products of bytes get operands of the accumulation dtype, for chips that
-    would widen each element at each use.
+    pads: which windows get their padding as a pad of its own.  "all": for chips whose vectors cannot leave out
+    elements; "products": all but depthwise convolutions and poolings; "none".  wide_bytes: products of bytes get
+    operands of the accumulation dtype, for chips that would widen each element at each use.
     """
-    return _Preparer(graph, explicit_windows, wide_bytes).run()
+    return _Preparer(graph, pads, wide_bytes).run()
 
 
 class _Preparer:
-    def __init__(self, graph: Graph, explicit_windows: bool, wide_bytes: bool) -> None:
+    def __init__(self, graph: Graph, pads: str, wide_bytes: bool) -> None:
         self.graph = graph
-        self.explicit_windows, self.wide_bytes = explicit_windows, wide_bytes
+        self.pads, self.wide_bytes = pads, wide_bytes
         self.builder = GraphBuilder(graph.name, graph.constraints.copy())
         self.map: dict[str, Value] = {}
 
@@ -59,9 +59,9 @@ class _Preparer:
         inputs = [self.map[i] for i in node.inputs]
         if self.wide_bytes and node.op in ("dot_general", "conv"):
             inputs = self._widened(node, inputs)
-        if node.op == "conv" and self._padded(node) and (self.explicit_windows or not self._depthwise(node)):
+        if node.op == "conv" and self._padded(node) and self._apart(node):
             return (self._explicit_padding(node, inputs),)
-        if node.op == "reduce_window" and self._padded(node) and self.explicit_windows:
+        if node.op == "reduce_window" and self._padded(node) and self.pads == "all":
             return (self._explicit_pool(node, inputs[0]),)
         if node.op == "conv_transpose":
             return (self._as_convolution(node, inputs),)
@@ -105,6 +105,10 @@ class _Preparer:
 
     def _padded(self, node: Node) -> bool:
         return any(p != 0 for p in (*node.attrs["low"], *node.attrs["high"]))
+
+    def _apart(self, node: Node) -> bool:
+        """Is the padding of a convolution a pad of its own?"""
+        return self.pads == "all" or (self.pads == "products" and not self._depthwise(node))
 
     def _depthwise(self, node: Node) -> bool:
         return node.attrs.get("groups", 1) > 1 and self.graph.values[node.inputs[1]].shape[-2] == 1

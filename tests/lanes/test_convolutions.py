@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from hwsdk import api
+from hwsdk.codegen.objects import assembly
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.dtypes import numpy_dtype
 from hwsdk.graph.dims import evaluate, sym
 from hwsdk.graph.graph import Graph, GraphBuilder
 from hwsdk.graph.interpret import interpret
+from hwsdk.ral_port.resources import ToolMissing, inspect_code
 from hwsdk.target_desc import load_target
 
 Array = np.ndarray[Any, Any]
@@ -21,21 +23,21 @@ ROUNDED = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-20, "i8": 0.0}
 
 
 def convolution(
-    dtype: str, window: int, stride: int, dilation: int, groups: int, inner: int, out: int
+    dtype: str, window: int, stride: int, dilation: int, groups: int, inner: int, out: int, rank: int = 2
 ) -> Graph:
-    """relu(conv(x, w) + c) of any images, channels last; w is constant."""
+    """relu(conv(x, w) + c) of any images (or lines), channels last; w is constant."""
     rng = np.random.default_rng(window * 100 + inner)
-    size = (window, window, inner // groups, out)
+    size = (*(window,) * rank, inner // groups, out)
     if dtype == "i8":
         w = rng.integers(-128, 128, size).astype(np.int8)
     else:
         w = rng.standard_normal(size).astype(np.float32).astype(numpy_dtype(dtype))
     b = GraphBuilder("convolution")
-    x = b.input("x", dtype, (sym("n"), sym("h"), sym("w"), inner))
-    pad = (window // 2 * dilation,) * 2
+    x = b.input("x", dtype, (sym("n"), *(sym("h"), sym("w"))[:rank], inner))
+    pad = (window // 2 * dilation,) * rank
     attrs = {
-        "strides": (stride,) * 2,
-        "dilations": (dilation,) * 2,
+        "strides": (stride,) * rank,
+        "dilations": (dilation,) * rank,
         "low": pad,
         "high": pad,
         "groups": groups,
@@ -43,20 +45,20 @@ def convolution(
     y = b.node("conv", [x, b.constant(w)], **attrs)
     shift = rng.integers(-9, 9, (out,)).astype(np.int32) if dtype == "i8" else rng.standard_normal(out)
     c = b.constant(shift.astype(numpy_dtype(y.dtype)))
-    c = b.node("broadcast_in_dim", [c], shape=y.shape, dims=(3,))
+    c = b.node("broadcast_in_dim", [c], shape=y.shape, dims=(rank + 1,))
     y = b.node("add", [y, c])
     b.output(b.node("max", [y, b.node("sub", [y, y])]), "y")
     return b.finish()
 
 
-def image(dtype: str, size: tuple[int, int, int], inner: int) -> Array:
+def image(dtype: str, size: tuple[int, ...], inner: int) -> Array:
     rng = np.random.default_rng(sum(size))
     if dtype == "i8":
         return rng.integers(-128, 128, (*size, inner)).astype(np.int8)
     return rng.standard_normal((*size, inner)).astype(np.float32).astype(numpy_dtype(dtype))
 
 
-CASES = (  # chip, dtype, window, stride, dilation, groups, channels, out
+CASES = (  # chip, dtype, window, stride, dilation, groups, channels, out, rank
     ("cuda-sm80", "bf16", 3, 1, 1, 1, 32, 64),
     ("cuda-sm80", "f16", 3, 2, 1, 1, 24, 40),  # channels are no multiple of a block of k
     ("cuda-sm80", "bf16", 1, 2, 1, 1, 16, 24),  # one tap, but pixels apart
@@ -67,6 +69,8 @@ CASES = (  # chip, dtype, window, stride, dilation, groups, channels, out
     ("cuda-sm75", "f16", 3, 1, 1, 1, 16, 16),  # through registers
     ("rocm-gfx90a", "f16", 5, 1, 1, 1, 16, 16),
     ("dcu-gfx906", "f32", 3, 1, 1, 1, 6, 5),
+    ("cuda-sm80", "bf16", 5, 1, 1, 1, 32, 32, 1),  # taps follow each other in memory as channels do
+    ("rocm-gfx90a", "f32", 3, 1, 1, 1, 48, 20, 1),
 )
 
 
@@ -76,7 +80,7 @@ def test_images_of_all_sizes(case: tuple[Any, ...]) -> None:
     graph = convolution(dtype, *geometry)
     run = api.instructions(api.compile_stages(graph, load_target(chip)))
     for size in SIZES:
-        x = image(dtype, size, geometry[4])
+        x = image(dtype, size[: len(graph.inputs[0].shape) - 1], geometry[4])
         want = interpret(graph, {"x": x})["y"].astype(np.float64)
         got = run(x=x)["y"].astype(np.float64)
         assert got.shape == want.shape
@@ -87,7 +91,20 @@ def test_images_of_all_sizes(case: tuple[Any, ...]) -> None:
 def test_pixels_of_all_images_are_the_rows() -> None:
     """7 x 7 pixels of 8 images fill blocks together, and arrive by asynchronous copies."""
     made = api.compile_stages(convolution("bf16", 3, 1, 1, 1, 64, 64), load_target("cuda-sm80"))
-    fast = next(x for x in made.lowered if "contraction" in x.loop.name)
+    (fast,) = made.lowered  # padding is no copy of the image
     assert isinstance(fast.schedule, ContractionSchedule)
     assert evaluate(fast.grid, {"n$": 8, "h$": 7, "w$": 7}) == -(-8 * 49 // fast.schedule.tiles[0])
     assert "cp.async" in made.ir[fast.loop.name]
+
+
+def test_what_synchronises_is_not_unrolled_by_the_assembler() -> None:
+    """A ring of static length would take all registers when it is laid out as a whole."""
+    made = api.compile_stages(convolution("f16", 7, 1, 1, 1, 64, 64), load_target("cuda-sm80"))
+    (first, *_) = made.lowered
+    text = assembly(first.loop.name, made.ir[first.loop.name], made.target)
+    assert '.pragma "nounroll"' in text
+    try:
+        found = inspect_code(made.target, api.bundle_of(made).code)
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    assert not any(r.spill_bytes for r in found.values())

@@ -70,6 +70,8 @@ DECISIONS = ("register_tile", "tiles", "worker_tile")  # what is read of a sched
 class ContractionLowering:
     """Lowers one contraction kernel for one register tile."""
 
+    masked = False  # is A taken where it is zero outside a condition?
+
     def __init__(
         self,
         kernel: Kernel,
@@ -83,7 +85,7 @@ class ContractionLowering:
         self.constants = constants
         self.namer = Namer(kernel)
         flat = flatten_block(kernel, kernel.blocks[0], self.namer, ranges)
-        parts = take_apart(flat)
+        parts = take_apart(flat, self.masked)
         if parts is None:
             raise CodegenError(f"kernel {kernel.name} is no contraction with contiguous columns")
         self.dtype = flat.block.accumulator or flat.value.dtype
@@ -104,10 +106,10 @@ class ContractionLowering:
         """Iters around one matrix product."""
         return (*self.parts.batch, *self.parts.m[:-1], *self.parts.n[:-1])
 
-    @staticmethod
-    def accepts(kernel: Kernel, ranges: Ranges) -> bool:
+    @classmethod
+    def accepts(cls, kernel: Kernel, ranges: Ranges) -> bool:
         flat = flatten_block(kernel, kernel.blocks[0], Namer(kernel), ranges)
-        return take_apart(flat) is not None and affine(flat)
+        return take_apart(flat, cls.masked) is not None and affine(flat)
 
     def lower(self, tile: RegisterTile, schedule: object | None = None) -> list[Lowered]:
         """The kernel for one register tile, after the one that packs B if that happens at run time."""

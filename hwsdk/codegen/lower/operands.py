@@ -26,13 +26,14 @@ class Operands:
     k: tuple[Iter, ...]
 
 
-def take_apart(flat: FlatBlock) -> Operands | None:
-    """The roles of loads and iters; None when no operand has a free iter that is contiguous in the result."""
+def take_apart(flat: FlatBlock, masked: bool = False) -> Operands | None:
+    """The roles of loads and iters; None when no operand has a free iter that is contiguous in the result.
+
+    masked: A may be zero outside a condition.
+    """
     if not (isinstance(flat.value, Binary) and flat.value.op == "mul"):
         return None
     sides = [load_of(flat.value.x), load_of(flat.value.y)]
-    if any(s is None or s.where is not None for s in sides):
-        return None
     a, b = sides
     if a is None or b is None:
         return None
@@ -43,6 +44,8 @@ def take_apart(flat: FlatBlock) -> Operands | None:
     if _uses(a, inner) and not _uses(b, inner):
         a, b = b, a
     elif not _uses(b, inner) or _uses(a, inner):
+        return None
+    if b.where is not None or (a.where is not None and not masked):
         return None
     batch = tuple(i for i in parallel if _uses(a, i) and _uses(b, i))
     n = tuple(i for i in parallel if _uses(b, i) and not _uses(a, i))

@@ -74,7 +74,7 @@ class Contractions:
 
     def lower(self, kernel: Kernel) -> list[Lowered]:
         """One kernel or several versions of it."""
-        if ContractionLowering.accepts(kernel, self.ranges) and self.chip.scratch is not None:
+        if LaneContraction.accepts(kernel, self.ranges) and self.chip.scratch is not None:
             made = self._tensor(kernel) or self._plain(kernel)
             if made:
                 return made

@@ -17,15 +17,19 @@ from functools import cached_property
 
 from hwsdk.codegen.blocks import Iter, Kernel
 from hwsdk.codegen.iters import decode
-from hwsdk.codegen.loop_ir import Index, Load
+from hwsdk.codegen.loop_ir import Index, Load, Value
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.lowered import Machine, at
-from hwsdk.graph.dims import Ranges, coefficient, product, simplify, substitute, sym
+from hwsdk.codegen.rewrite import Rewriter, indices
+from hwsdk.graph.dims import Ranges, coefficient, free_symbols, product, simplify, substitute, sym
+
+MOST_TAPS = 64
 
 
 @dataclass(frozen=True)
 class Operand:
-    """load: of one element, affine in all iters.  outer: iters around the product."""
+    """load: of one element, affine in all iters; zero outside its condition, if it has one.  outer: iters around the
+    product."""
 
     load: Load
     rows: tuple[Iter, ...]
@@ -55,7 +59,26 @@ class Operand:
         index = self.load.index[0]
         if isinstance(index, int):
             return index
-        return substitute(index, {**_numbered(self.rows, row), **_numbered(self.k, depth)})
+        return substitute(index, {**self.row_values(row), **_numbered(self.k, depth)})
+
+    def row_values(self, row: Index) -> dict[str, Index]:
+        """The iters of a row's number."""
+        return _numbered(self.rows, row)
+
+    def inside(self, row: Index, depth: Index) -> Value | None:
+        """Is the element inside what the load's condition allows?  None: it has none."""
+        values = {**self.row_values(row), **_numbered(self.k, depth)}
+        return Rewriter(index=lambda i: substitute(i, values)).maybe(self.load.where)
+
+    @cached_property
+    def taps(self) -> int | None:
+        """How many places of a window the load's condition depends on; None: more than a word has bits, or it differs
+        within the innermost iter along k."""
+        where, count = self.load.where, product(i.extent for i in self.k[:-1])
+        if where is None or not self.k or not isinstance(count, int) or count > MOST_TAPS:
+            return None
+        used = {s for i in indices([where]) for s in free_symbols(i)}
+        return None if self.k[-1].name in used else count
 
     def row_offset(self, row: Index) -> Index:
         """Where a row begins."""
@@ -89,6 +112,8 @@ def _numbered(iters: tuple[Iter, ...], number: Index) -> dict[str, Index]:
 
 class LaneContraction(ContractionLowering):
     """A contraction taken apart for lanes: all rows that A's lines can be counted over are one iter."""
+
+    masked = True
 
     def __init__(self, kernel: Kernel, machine: Machine, ranges: Ranges, level: str) -> None:
         super().__init__(kernel, machine, ranges, level, frozenset())

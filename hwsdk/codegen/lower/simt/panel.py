@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from hwsdk.codegen.inline import both
 from hwsdk.codegen.loop_ir import (
     Alloc,
     Binary,
@@ -39,6 +40,7 @@ from hwsdk.codegen.lower.lowered import compare
 from hwsdk.codegen.lower.simt.facts import AsyncCopy, SimtChip
 from hwsdk.codegen.lower.simt.fragments import Fragment
 from hwsdk.codegen.lower.simt.group_copy import GroupCopy, group_copies
+from hwsdk.codegen.lower.simt.mask import Mask
 from hwsdk.codegen.lower.simt.operand import Operand
 from hwsdk.codegen.lower.simt.rounding import rounded
 from hwsdk.dtypes import DTYPES
@@ -68,7 +70,7 @@ class Panel:
     slots: int
     ranges: Ranges
     lets: list[Let] = field(default_factory=list)  # addresses that no loop changes, in the order of their use
-    walks: list[str] = field(default_factory=list)  # names of places along k
+    names: list[str] = field(default_factory=list)  # that were given away
 
     # --------------------------------------------------------------------------------------------------- what it is
     @cached_property
@@ -104,6 +106,8 @@ class Panel:
         can never be, or where neither rows nor k are contiguous."""
         source = self.source
         if not (source.along_k or source.along_rows) or self.length % self.wide:
+            return None
+        if source.load.where is not None and (source.taps is None or not self.along_k):
             return None
         inner = source.k[-1] if self.along_k else source.rows[-1]
         found: list[Index] = []
@@ -197,6 +201,36 @@ class Panel:
         """Chunks that one lane brings of a block."""
         return sum(1 for _ in self._chunks())
 
+    @property
+    def instructions(self) -> int:
+        """About how many bring a block: an address and a test for each chunk of a window, displacements elsewhere."""
+        return self.accesses * (1 if self.source.step is not None else 4)
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        """First lines of a lane's accesses, each once."""
+        return list(dict.fromkeys(line for line, _ in self._chunks()))
+
+    @cached_property
+    def mask(self) -> Mask | None:
+        """Where padding is told by bits."""
+        if self.source.load.where is None:
+            return None
+        return Mask(self.source, f"q{self.name}", len(self._lines), self.chip.registers.name)
+
+    def before(self) -> list[Stmt]:
+        """What no loop changes."""
+        out: list[Stmt] = list(self.lets)
+        if self.mask is not None:
+            out.append(self.mask.alloc())
+            for number, line in enumerate(self._lines):
+                out += self.mask.fill(number, self._row(line))
+        return out
+
+    def _row(self, line: int) -> Index:
+        """The row of a lane's access along k; rows beside the problem repeat the last one."""
+        return minimum(self.first + self._lane(line, 0)[0], self.source.row_count - 1)
+
     def _lane(self, line: int, chunk: int) -> tuple[Index, Index]:
         """(line, first element in it) of a lane's access."""
         return floordiv(sym("t"), self.across) + line, (mod(sym("t"), self.across) + chunk) * self.wide
@@ -204,10 +238,10 @@ class Panel:
     def _memory(self, line: int, chunk: int, walked: Index) -> Index:
         """Offset in memory of an access, `walked` elements from where it is in the first block."""
         source = self.source
-        row, depth = self._lane(line, 0) if self.along_k else self._lane(line, 0)[::-1]
-        row = self.first + row
+        inner, depth = self._lane(line, 0)[::-1]
+        row = self.first + inner
         if self.along_k:
-            row = minimum(row, source.row_count - 1)
+            row, depth = self._row(line), inner
         start = source.row_offset(row) if source.step is None else source.offset(row, depth)
         address = self._bound("g", FromIndex("i64", floordiv(start, self.wide)))
         along = chunk * self.wide if source.step is not None or not self.along_k else 0
@@ -219,20 +253,43 @@ class Panel:
         if source.step is not None:
             return [], dict.fromkeys(self._chunks(), block * self.depth * source.step)
         out: list[Stmt] = []
-        names: dict[int, Index] = {}
-        walked: dict[tuple[int, int], Index] = {}
-        known = {"t": (0, self.lanes - 1)}
-        for line, chunk in self._chunks():
-            key = chunk if self.along_k else line
-            if key not in names:
-                at = self._lane(line, chunk)[1 if self.along_k else 0] + block * self.depth
-                name = f"w_{self.name}{len(self.walks)}"
-                self.walks.append(name)
-                deep = simplify(floordiv(source.deep_offset(at), self.wide), known)
-                out.append(Let(name, FromIndex("i64", deep)))
-                names[key] = sym(name) * self.wide
-            walked[line, chunk] = names[key]
-        return out, walked
+        walked: dict[Index, Index] = {}
+        for depth in self._depths(block).values():
+            if depth not in walked:
+                deep = simplify(floordiv(source.deep_offset(depth), self.wide), self._known)
+                out.append(Let(self._named("w"), FromIndex("i64", deep)))
+                walked[depth] = sym(self.names[-1]) * self.wide
+        return out, {access: walked[depth] for access, depth in self._depths(block).items()}
+
+    def _inside(self, block: Index) -> tuple[list[Stmt], dict[tuple[int, int], Value]]:
+        """Which accesses of block `block` of k are inside the image, and what must be bound for that; none where all
+        are."""
+        if self.mask is None:
+            return [], {}
+        out: list[Stmt] = []
+        bits: dict[Index, str] = {}
+        for depth in self._depths(block).values():
+            if depth not in bits:
+                bits[depth] = self._named("b")
+                out.append(self.mask.bit(bits[depth], depth, self._known))
+        return out, {
+            (line, chunk): self.mask.test(self._lines.index(line), bits[depth])
+            for (line, chunk), depth in self._depths(block).items()
+        }
+
+    def _depths(self, block: Index) -> dict[tuple[int, int], Index]:
+        """The first place along k of every access."""
+        side = 1 if self.along_k else 0
+        return {x: self._lane(*x)[side] + block * self.depth for x in self._chunks()}
+
+    @property
+    def _known(self) -> Ranges:
+        return {"t": (0, self.lanes - 1)}
+
+    def _named(self, stem: str) -> str:
+        """A new name."""
+        self.names.append(f"{stem}_{self.name}{len(self.names)}")
+        return self.names[-1]
 
     def _exists(self, line: int) -> Value | None:
         """Does a lane have the access that begins at `line`?  None: always."""
@@ -255,6 +312,8 @@ class Panel:
         copy = self.copy
         assert copy is not None
         out, walked = self._walks(block)
+        bits, inside = self._inside(block)
+        out += bits
         for line, chunk in self._chunks():
             memory, exists = self._memory(line, chunk, walked[line, chunk]), self._exists(line)
             place = slot * self.block + self._here(line, chunk)
@@ -263,11 +322,10 @@ class Panel:
                 copy.operands[1]: View(self.source.load.buffer, (memory,)),
             }
             body: Body = (Intrin(copy.name, tuple((n, ends[n]) for n in copy.operands)),)
-            if edge:
+            known = both(self._within(line, chunk, block) if edge else None, inside.get((line, chunk)))
+            if known is not None:
                 zero = Store(f"s{self.name}", (place + sym("v"),), Const(self.part.stored, 0))
-                body = (
-                    If(self._within(line, chunk, block), body, (For("v", self.wide, (zero,), "vector"),)),
-                )
+                body = (If(known, body, (For("v", self.wide, (zero,), "vector"),)),)
             out += body if exists is None else [If(exists, body)]
         return out
 
@@ -280,16 +338,16 @@ class Panel:
     def fetch(self, block: Index, edge: bool) -> list[Stmt]:
         """Block `block` of k into registers; edge: zeros behind the end of k."""
         out, walked = self._walks(block)
+        bits, inside = self._inside(block)
+        out += bits
         v, load = sym("v"), self.source.load
         for number, (line, chunk) in enumerate(self._chunks()):
             memory, exists = self._memory(line, chunk, walked[line, chunk]), self._exists(line)
             value = rounded(Load(load.dtype, load.buffer, (memory + v,)), self.part.dtype)
             at = (number * self.wide + v,)
             body: Body = (For("v", self.wide, (Store(f"r{self.name}", at, value),), "vector"),)
-            known = self._within(line, chunk, block) if edge else None
-            if known is not None and exists is not None:
-                known = Binary("bool", "and", known, exists)
-            known = known if known is not None else exists
+            known = both(self._within(line, chunk, block) if edge else None, inside.get((line, chunk)))
+            known = both(known, exists)
             if known is not None:
                 zero = Store(f"r{self.name}", at, Const(self.part.stored, 0))
                 body = (If(known, body, (For("v", self.wide, (zero,), "vector"),)),)

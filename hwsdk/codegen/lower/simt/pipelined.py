@@ -109,7 +109,7 @@ class PipelinedContraction(TensorContraction):
     def _walk(self, depth: Index, mi: int, ni: int) -> Body:
         """All blocks of k; what no loop changes stands in front."""
         body = self._ring(depth, mi, ni) if self.panels[0].slots > 1 else self._relay(depth, mi, ni)
-        return (*(let for p in self.panels for let in p.lets), *body)
+        return (*(s for p in self.panels for s in p.before()), *body)
 
     def _ring(self, depth: Index, mi: int, ni: int) -> Body:
         """Copies run ahead by all slots but one."""
@@ -119,7 +119,7 @@ class PipelinedContraction(TensorContraction):
         commit, wait = Sync(copy.commit), Sync(copy.wait, pending=ahead - 1)
         blocks, full = ceildiv(depth, self.tile.bk), floordiv(depth, self.tile.bk)
         unrolled = self._unrolled(
-            mi * ni * (self.tile.bk // self.use.roles.k) + sum(p.accesses for p in self.panels)
+            mi * ni * (self.tile.bk // self.use.roles.k) + sum(p.instructions for p in self.panels)
         )
         rounds = floordiv(maximum(0, full - ahead), unrolled)
         barrier = self._barrier()

@@ -29,6 +29,7 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.codegen.lower.lowered import compare
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import Fragment
+from hwsdk.codegen.lower.simt.mask import Mask
 from hwsdk.codegen.lower.simt.operand import Operand
 from hwsdk.codegen.lower.simt.rounding import rounded
 from hwsdk.dtypes import DTYPES
@@ -105,7 +106,25 @@ class Side:
         row = minimum(self.first + sym(f"r{s}"), self.source.row_count - 1)
         kept = Buffer(f"g{s}", "i64", (self.accesses,), self.chip.registers.name)
         begin = Store(kept.name, (sym(f"c{s}"),), FromIndex("i64", self.source.row_offset(row)))
-        return [Alloc(kept), For(f"c{s}", self.accesses, (*self._numbers(), begin), "unroll")]
+        allocs = [Alloc(kept)]
+        inside: list[Stmt] = []
+        if self.mask is not None:
+            allocs.append(self.mask.alloc())
+            inside = self.mask.fill(sym(f"c{s}"), row)
+        return [*allocs, For(f"c{s}", self.accesses, (*self._numbers(), begin, *inside), "unroll")]
+
+    @cached_property
+    def mask(self) -> Mask | None:
+        """Where padding is told by bits."""
+        if self.source.taps is None or not self._lines_kept or not self._together:
+            return None
+        return Mask(self.source, f"q{self.name}", self.accesses, self.chip.registers.name)
+
+    @property
+    def _together(self) -> bool:
+        """Does an access along k stay within the innermost iter?"""
+        k = self.source.k
+        return bool(k) and simplify(mod(k[-1].extent, self.wide), self.ranges) == 0
 
     def _numbers(self) -> Body:
         """Which access: its row and its place along k."""
@@ -125,8 +144,7 @@ class Side:
         if not self.along_k:
             return source.offset(row + inner, depth)
         start = sym(f"l{s}") if self._lines_kept else None
-        together = simplify(mod(source.k[-1].extent, self.wide), self.ranges) == 0 if source.k else False
-        if source.step is None and together:  # an access stays within the innermost iter
+        if source.step is None and self._together:
             deep = source.deep_offset(depth) + inner
         else:
             deep = source.deep_offset(depth + inner)
@@ -139,6 +157,9 @@ class Side:
         body: Body = self._access()
         if self._lines_kept:
             body = (Let(f"l{s}", Load("i64", f"g{s}", (sym(f"c{s}"),))), *body)
+        if self.mask is not None:
+            known = {"t": (0, self.lanes - 1)}
+            body = (self.mask.bit(f"b{s}", sym("k0") + sym(f"d{s}"), known), *body)
         if self._units % self.lanes:
             body = (If(compare("lt", sym(f"u{s}"), self._units), body),)
         kind = "unroll" if self._lines_kept else "serial"
@@ -154,9 +175,16 @@ class Side:
         cell = self.at(r, d + v) if along_k else self.at(r + v, d)
         extents = self.source.row_count, self.source.depth
         known = both(compare("lt", here_row, extents[0]), compare("lt", here_k, extents[1]))
-        offset = self._offset(row, depth, v)
-        single = For("v", wide, (Store(f"s{self.name}", cell, self._value(offset, known)),))
+        offset, masked = self._offset(row, depth, v), self.source.load.where is not None
         inside = both(compare("lt", last_row, extents[0]), compare("lt", last_k, extents[1]))
+        if self.mask is not None:
+            tap = self.mask.test(sym(f"c{self.name}"), f"b{self.name}")
+            known, inside = both(known, tap), both(inside, tap)
+        elif masked:
+            known = both(known, self.source.inside(here_row, here_k))
+        single = For("v", wide, (Store(f"s{self.name}", cell, self._value(offset, known)),))
+        if masked and self.mask is None:
+            return (single,)
         whole: Body = (For("v", wide, (Store(f"s{self.name}", cell, self._value(offset, None)),), "vector"),)
         assert inside is not None
         return (If(inside, whole, (single,)),)
