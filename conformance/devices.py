@@ -45,6 +45,11 @@ def open_device(target: Target, *, simulate: bool = False, isa: bool = False, nu
 
 
 # -------------------------------------------------------------------------------------------------------------- native
+def _launches(counted: int, outputs: Mapping[str, Array]) -> int:
+    """Launches of no iterations are left out: where all results are empty, one stands for them."""
+    return max(counted, int(all(array.size == 0 for array in outputs.values())))
+
+
 class NativeProgram:
     """An executable whose launches are counted by its device."""
 
@@ -58,7 +63,7 @@ class NativeProgram:
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         before = self._exe.stats.launches
         outputs = self._exe(inputs)
-        self._device.launches += self._exe.stats.launches - before
+        self._device.launches += _launches(self._exe.stats.launches - before, outputs)
         return outputs
 
 
@@ -240,8 +245,7 @@ class SimulatedProgram:
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         outputs = self._machine(inputs)
-        empty = all(array.size == 0 for array in outputs.values())  # launches of no iterations are left out
-        self._device.launches += max(self._machine.stats.launches, int(empty))
+        self._device.launches += _launches(self._machine.stats.launches, outputs)
         return outputs
 
 

@@ -221,7 +221,7 @@ class _Run:
         self.fail_if(bad, code, next_label)
 
     def emit_launch(self, number: int) -> None:
-        """Choose the version, fill the argument words, call."""
+        """Choose the version, fill the argument words, call; an empty grid is not launched."""
         launch, body = self.program.launches[number], self.body
         chosen, grid, lanes, scratch = self._choose(launch, number)
         words = [self.address(a) for a in launch.args] + [body.value(d) for d in launch.dims]
@@ -231,15 +231,21 @@ class _Run:
             body.store("%args", i, word)
         slot = body.new(f"add i64 {chosen}, {self.kernel}") if len(launch.versions) > 1 else str(self.kernel)
         self.kernel += len(launch.versions)
-        handle = body.load(self.kernels, slot)
+        handle, work = body.load(self.kernels, slot), body.value(launch.work)
+        body.add(
+            f"br i1 {body.new(f'icmp sgt i64 {grid}, 0')}, label %launch{number}, label %launched{number}"
+        )
+        self.block_start(f"launch{number}")
         seen = body.load(self.counters, slot)
         place = body.new(f"getelementptr i64, ptr {self.counters}, i64 {slot}")
         body.add(f"store i64 {body.new(f'add i64 {seen}, 1')}, ptr {place}, align 8")
         status = body.new(
             f"call i32 {self.launch}(ptr {self.context}, i64 {handle}, i64 {grid}, ptr %args, "
-            f"i64 {len(words)}, i64 {body.value(launch.work)}, i64 {self.stream}, i64 {lanes}, i64 {scratch})"
+            f"i64 {len(words)}, i64 {work}, i64 {self.stream}, i64 {lanes}, i64 {scratch})"
         )
         self._check_status(status, number + 1, f"done{number}")
+        body.add(f"br label %launched{number}")
+        self.block_start(f"launched{number}")
 
     def _choose(self, launch: Launch, number: int) -> list[str]:
         """Of the first version whose guard holds: index, grid, lanes, scratchpad bytes; leaves with NO_VERSION if

@@ -105,7 +105,8 @@ class HostCode:
             chosen = [i for i in range(len(launch.versions)) if context.counters[at + i] != before[at + i]]
             at += len(launch.versions)
             seconds = (context.times[number + 1] - context.times[number]) * 1e-9
-            times.append(LaunchTime(launch.kernel, launch.versions[chosen[0]].symbol, seconds))
+            if chosen:  # a launch without workgroups is left out
+                times.append(LaunchTime(launch.kernel, launch.versions[chosen[0]].symbol, seconds))
         return status
 
     # ------------------------------------------------------------------------------------------------- errors

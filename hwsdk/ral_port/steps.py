@@ -56,12 +56,16 @@ class Steps:
         first = 0
         for launch in self._program.launches:
             number, version = choose(launch, resolved)
+            slot, first = first + number, first + len(launch.versions)
+            grid = resolved.value(version.grid)
+            if grid <= 0:
+                continue
             args = [address(a) for a in launch.args] + [resolved.value(d) for d in launch.dims]
             args += workspace if launch.has_workspace else []
             start = port.event(stream) if times is not None else 0
             port.launch(
-                self._kernels[first + number],
-                resolved.value(version.grid),
+                self._kernels[slot],
+                grid,
                 args,
                 resolved.value(launch.work),
                 stream,
@@ -73,8 +77,7 @@ class Steps:
                 times.append(LaunchTime(launch.kernel, version.symbol, port.elapsed(start, end)))
                 port.release(start)
                 port.release(end)
-            tally[first + number] += 1
-            first += len(launch.versions)
+            tally[slot] += 1
 
     def _tally(self) -> list[int]:
         """This thread's launches of each version, then its finished runs."""

@@ -316,6 +316,14 @@ def test_profile(exe: Executable) -> None:
     check(exe, inputs(20, 30))
 
 
+def test_a_launch_without_workgroups_is_left_out(exe: Executable) -> None:
+    assert exe.profile(inputs(0, 9)).launches == ()
+    check(exe, inputs(0, 9))
+    assert exe.stats.launches == 0
+    check(exe, inputs(2, 9))
+    assert exe.stats.launches == 3
+
+
 def test_stats_and_signature(exe: Executable) -> None:
     exe(inputs(100, 900))
     stats = exe.stats
