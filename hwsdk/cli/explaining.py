@@ -99,13 +99,18 @@ def _entries(made: Compilation) -> list[dict[str, Any]]:
                     for r in why
                 ],
                 "override": {item.kernel: decided(item)} if item.decisions else {},
-                "grid": str(launch.versions[0].grid if launch else item.grid),
+                "grid": str(
+                    next((v.grid for v in launch.versions if v.grid != 0), 0) if launch else item.grid
+                ),
                 "work_cycles": str(launch.work if launch else item.work),
                 "refused": {}
                 if item.schedule is None
                 else _unused(refused.get(item.sources, {}), item.schedule),
                 "versions": [
-                    {"symbol": v.symbol, "guard": "always" if v.guard is None else str(v.guard)}
+                    {
+                        "symbol": v.symbol if v.grid != 0 else "(none)",
+                        "guard": "always" if v.guard is None else str(v.guard),
+                    }
                     for v in (launch.versions if launch else ())
                 ],
                 "notes": list(item.loop.notes),

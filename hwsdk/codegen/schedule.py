@@ -66,6 +66,7 @@ class ContractionSchedule:
     c_stays: bool = True
     groups: int = 1  # instances of the level inside the worker (e.g. lockstep groups) that share one tile
     occupancy: int = 1  # worker tiles that one worker keeps in flight
+    k_part: int = 0  # of k, for one worker: what all found is added up afterwards; 0: no part, all of k
     used_bytes: int = 0  # of `near`, when it is a scratchpad
     lanes: int = 0  # that execute one worker tile together; 0: one stream does
     registers: int = 0  # predicted for one of those lanes
@@ -93,6 +94,7 @@ class ContractionSchedule:
             f" B {self.b_layout} C in {self.accumulate}{'' if self.c_stays else ' (leaves over k)'}"
         )
         text += f" chains {self.k_chains}" if self.k_chains > 1 else ""
+        text += f" k in parts of {self.k_part}" if self.k_part else ""
         text += (
             f" groups {self.groups} occupancy {self.occupancy} lanes {self.lanes} x {self.registers} registers"
             if self.lanes
@@ -278,7 +280,18 @@ def _convert_record(hint: Any, value: Any) -> Any:
 
 def _validate(schedule: Schedule) -> None:
     """Values that no target could run."""
-    skip = {"nested", "why", "shape", "used_bytes", "panel", "chunk", "rows_per_tile", "lanes", "registers"}
+    skip = {
+        "nested",
+        "why",
+        "shape",
+        "used_bytes",
+        "panel",
+        "chunk",
+        "rows_per_tile",
+        "lanes",
+        "registers",
+        "k_part",
+    }
     for f in dataclasses.fields(schedule):
         value = getattr(schedule, f.name)
         numbers = value if isinstance(value, tuple) and f.name not in skip else (value,)

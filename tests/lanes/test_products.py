@@ -71,7 +71,7 @@ SLOW = (
 )
 def test_products_of_odd_sizes(chip: str, dtype: str, precision: str | None, rows: bool) -> None:
     made = api.compile_stages(product(dtype, rows), load_target(chip), precision=precision)
-    assert all(re.search(r"mma|mfma", ir) for ir in made.ir.values())
+    assert all(re.search(r"mma|mfma", ir) for name, ir in made.ir.items() if not name.endswith("_sum"))
     run = api.instructions(made)
     for m, k in SIZES:
         x, w = operands(dtype, m, k, rows)

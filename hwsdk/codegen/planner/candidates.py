@@ -7,6 +7,7 @@ nothing is decided by formula.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -27,6 +28,8 @@ KEPT_WORKERS = 12
 CHUNK = 8192  # candidates costed at once: their arrays stay in a cache of the machine that plans
 KEPT_STAGED = 160  # staged nests whose transitions are looked at one by one
 TILES_PER_WORKER = 8
+IDLE = (1, 2, 4)  # parts of k: one per worker, or for some of them only, because fewer are added up sooner
+MOST_PARTS = 64
 
 
 def candidates(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit | None:
@@ -36,6 +39,20 @@ def candidates(machine: Machine, problem: Contraction, abilities: Abilities) -> 
     if machine.staged:
         return _staged(machine, problem, abilities)
     return _cached(machine, problem, abilities)
+
+
+def in_parts(machine: Machine, problem: Contraction, abilities: Abilities) -> Fit | None:
+    """Candidates whose workers take parts of k, in whole blocks, or None: only where tiles are too few to keep all
+    workers busy."""
+    deep = _grouped(machine, problem, abilities)
+    whole = Nest(machine, problem, deep.where(deep.buffers >= min(2, deep.buffers.max())))
+    room = np.minimum(np.floor(machine.workers / whole.worker_tiles), MOST_PARTS)
+    parts = np.concatenate([np.floor(room / idle) for idle in IDLE])
+    tiles = Tiles.join([whole.tiles] * len(IDLE)).where(parts > 1)
+    block, (m, n, k) = tiles.level[K], tiles.worker
+    part = np.ceil(k / parts[parts > 1] / block) * block
+    nest = Nest(machine, problem, replace(tiles, worker=np.stack([m, n, part])))
+    return _kept(nest.where(nest.splits_k), abilities) if nest.splits_k.any() else None
 
 
 def _kept(nest: Nest, abilities: Abilities) -> Fit | None:
@@ -243,14 +260,12 @@ def _grouped(machine: Machine, problem: Contraction, abilities: Abilities) -> Ti
     registers = register_tiles(machine, problem, abilities)
     across = np.array([(a, b) for a, b in product((1, 2, 4, 8), repeat=2) if a * b <= inner.most], float).T
     depths = [d for d in (engine.k * 2**i for i in range(5)) if d <= max(k, engine.k)]
-    splits = (1, 2, 3, 4, 6, 8, 12, 16) if abilities.split_k else (1,)
-    pick = grid(range(registers.shape[1]), range(across.shape[1]), depths, splits)
+    pick = grid(range(registers.shape[1]), range(across.shape[1]), depths)
     mr, nr = registers[:, pick[0].astype(int)]
     rows, columns = across[:, pick[1].astype(int)]
     level = np.stack([mr * rows, nr * columns, pick[2]])
-    worker = np.stack([level[M], level[N], np.ceil(k / pick[3])])
-    small = (level[M] <= max(engine.m, 2 * m + 15)) & (level[N] <= max(engine.n, 2 * n + 15))
-    keep = small & ((pick[3] == 1) | (k / pick[3] >= pick[2]))
+    worker = np.stack([level[M], level[N], np.full(level.shape[1], float(k))])
+    keep = (level[M] <= max(engine.m, 2 * m + 15)) & (level[N] <= max(engine.n, 2 * n + 15))
     base = Tiles.of(worker[:, keep], level[:, keep], np.stack([mr, nr])[:, keep], "mnk")
     buffers = range(1, abilities.max_buffers + 1) if machine.copies.overlaps else (1,)
     return Tiles.join([base.buffered(b) for b in buffers])

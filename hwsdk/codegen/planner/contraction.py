@@ -11,25 +11,58 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwsdk.codegen.planner.candidates import candidates, coarse_candidates
-from hwsdk.codegen.planner.cost import Cost, copies_b, cost
+from hwsdk.codegen.planner.candidates import candidates, coarse_candidates, in_parts
+from hwsdk.codegen.planner.cost import Cost, copies_b, cost, summing
 from hwsdk.codegen.planner.explain import reasons
 from hwsdk.codegen.planner.fits import Fit, fits
 from hwsdk.codegen.planner.levels import Machine, machines, register_width
 from hwsdk.codegen.planner.nest import Nest
 from hwsdk.codegen.planner.nested import best_outer, block_problem, further_in, outermost, with_inner_cycles
 from hwsdk.codegen.planner.problem import Abilities, Contraction
-from hwsdk.codegen.planner.tiles import Tiles, Vector, constant, even
+from hwsdk.codegen.planner.tiles import K, Tiles, Vector, constant, even
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.errors import PlanError
 from hwsdk.target_desc.model import Target
 
 DEFAULT = Abilities()
+PARTS_GAIN = 0.1  # what parts of k must gain: they are a second launch and memory between the two
 
 
 def plan(target: Target, problem: Contraction, abilities: Abilities = DEFAULT) -> ContractionSchedule:
     """The schedule with the least predicted time; ranges are planned at their typical value."""
-    return plan_top(target, problem, 1, abilities)[0]
+    best = plan_top(target, problem, 1, abilities)[0]
+    return (plan_parts(target, problem, best.cycles, abilities) if abilities.split_k else None) or best
+
+
+def plan_parts(
+    target: Target, problem: Contraction, than: float, abilities: Abilities = DEFAULT
+) -> ContractionSchedule | None:
+    """The best schedule whose workers take parts of k, if it gains enough on `than` cycles; else None."""
+    problem, goal = problem.at(), than * (1 - PARTS_GAIN)
+    found: ContractionSchedule | None = None
+    for machine in machines(target, problem, abilities):
+        if machine.inner is None or least_in_parts(machine, problem) > goal:
+            continue
+        fit = in_parts(machine, problem, abilities)
+        if fit is None:
+            continue
+        costs = cost(fit.nest)
+        i = int(np.argmin(costs.cycles))
+        if costs.cycles[i] < goal:
+            found, goal = schedule_of(fit, costs, i), float(costs.cycles[i])
+    return found
+
+
+def least_in_parts(machine: Machine, problem: Contraction) -> float:
+    """Cycles that parts of k need at the very least: two launches around perfectly shared work."""
+    (m, n, k), engine = problem.extents, machine.engine
+    uses = math.prod(-(-x // g) for x, g in zip((m, n, k), (engine.m, engine.n, engine.k), strict=True))
+    work = uses * problem.batches * engine.interval / (engine.count * machine.workers)
+    return (
+        machine.fork
+        + float(summing(machine, np.ones(1))[0])
+        + max(work, problem.batches * problem.total_bytes / machine.levels[0].read)
+    )
 
 
 def plan_top(
@@ -170,6 +203,7 @@ def bare_schedule(fit: Fit, costs: Cost, i: int) -> ContractionSchedule:
         c_stays=bool(nest.stays[i]),
         groups=int(nest.groups[i]) if machine.inner is not None else 1,
         occupancy=int(tiles.occupancy[i]),
+        k_part=int(tiles.worker[K, i]) if nest.splits_k[i] else 0,
         used_bytes=int(fit.used[i]),
         lanes=int(nest.groups[i]) * machine.inner.lanes if machine.inner is not None else 0,
         registers=_registers(fit, i),
@@ -211,9 +245,7 @@ def _adapted(machine: Machine, problem: Contraction, schedule: ContractionSchedu
 def _grouped(machine: Machine, problem: Contraction, schedule: ContractionSchedule) -> Nest:
     """Instances of an inner level have their parts of a tile for good; only k may be shorter."""
     m, n, k = schedule.tiles
-    depth = problem.extents[2]
-    if schedule.worker_tile[2] < schedule.shape[2]:
-        depth = min(depth, schedule.worker_tile[2])
+    depth = min(problem.extents[2], schedule.k_part or problem.extents[2])
     columns = (constant((m, n, depth), 1), constant((m, n, k), 1), constant(schedule.register_tile, 1))
     tiles = Tiles.of(*columns, order=schedule.order, register_order="mn", buffers=schedule.buffers)
     return Nest(machine, problem, tiles)

@@ -25,6 +25,7 @@ from hwsdk.codegen.planner.tiles import K, M, Mask, N, Vector, ceil_div
 TIE_BYTES = 1e-3  # of the memory time: of two equal tilings the one that moves fewer bytes
 TIE_UNEVEN = 1e-3  # of two equal register tiles the one that divides the problem
 SLACK = 0.04  # of a worker tile: the wait for the slowest worker
+TOGETHER = 8  # parts of k that are read at once where they are added up
 CLAIM = 0.25  # of fork_cycles: one worker takes one tile
 
 
@@ -117,9 +118,10 @@ def place_bytes(nest: Nest, index: int) -> Vector:
         a, b, c = _wave(nest, inward)
     else:
         a, b, visits = _operands(nest, inward)
-        last = problem.out_bytes if index == 0 else problem.acc_bytes
+        inside = np.where(nest.splits_k, 2.0, 1.0) * problem.acc_bytes
+        last = nest.result_bytes if index == 0 else inside
         c = tiles.worker[M] * tiles.worker[N] * (last + 2 * problem.acc_bytes * np.maximum(0, visits - 1))
-    return np.asarray(a + b + c * np.where(nest.splits_k, 2.0, 1.0))
+    return np.asarray(a + b + c)
 
 
 def _operands(nest: Nest, inward: Place | None) -> tuple[Vector, Vector, Vector]:
@@ -160,7 +162,7 @@ def _wave(nest: Nest, cache: Place) -> tuple[Vector, Vector, Vector]:
     a_bytes = problem.a_bytes / problem.a_reuse
     a = np.where(all_fits, m * k * a_bytes / nest.worker_tiles, pm * pk * a_bytes / columns)
     b = np.where(all_fits, k * n * problem.b_bytes / nest.worker_tiles, pn * pk * problem.b_bytes / rows)
-    return a, b, pm * pn * problem.out_bytes
+    return a, b, pm * pn * nest.result_bytes
 
 
 def _conflicts(nest: Nest, cache: Place) -> Mask:
@@ -196,6 +198,17 @@ def _waves(nest: Nest) -> Vector:
     return np.asarray(np.minimum(count, np.maximum(1.0, work + 1 - 1 / machine.workers)))
 
 
+def summing(machine: Machine, parts: Vector) -> Vector:
+    """Cycles until a second launch has added up `parts` parts of k, beside the bytes moved: a round trip for each
+    group of parts that is under way at once."""
+    return machine.fork + np.ceil(parts / TOGETHER) * trip(machine)
+
+
+def trip(machine: Machine) -> float:
+    """Cycles from a worker to the outermost place and back."""
+    return sum(p.latency for p in machine.levels if machine.shared(p))
+
+
 def across_workers(
     nest: Nest, one: Vector, issue: Vector, parts: Mapping[str, Vector], shared: Mapping[str, Vector]
 ) -> Vector:
@@ -220,7 +233,7 @@ def across_workers(
         leak = 1.0 - min(p.overlap for p in machine.levels if p.name in shared)
         cycles = np.maximum(cycles, most) + leak * np.minimum(cycles, most)
     if machine.workers > 1:
-        launches = np.where(nest.splits_k, 2.0, 1.0) * machine.fork
+        launches = machine.fork + np.where(nest.splits_k, summing(machine, nest.parts), 0.0)
         spread = launches + waves * machine.fork * CLAIM + SLACK * one
         cycles = cycles + np.where(nest.worker_tiles > 1, spread, 0.0)
     return cycles

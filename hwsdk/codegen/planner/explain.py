@@ -114,6 +114,15 @@ def _blocking(machine: Machine, problem: Contraction, schedule: ContractionSched
     counts = [f"execution.{x.name}.count" for x in outer]
     forks = [f"execution.{x.name}.fork_cycles" for x in outer if x.fork_cycles]
     yield reason(target, "worker_tile", "x".join(map(str, schedule.worker_tile)), *counts, *forks)
+    if schedule.k_part:
+        parts = -(-schedule.shape[2] // schedule.k_part)
+        between = [
+            f"memory.{p.name}.{f}"
+            for p in machine.levels[:1]
+            for f in ("write_bytes_per_cycle", "latency_cycles")
+        ]
+        text = f"{schedule.k_part} ({parts} parts at k = {schedule.shape[2]}, added up by a second launch)"
+        yield reason(target, "k_part", text, *counts, *forks, *between)
     if schedule.b_layout != "in_place":
         why = "B is constant" if problem.b_constant else f"B is contiguous along {problem.b_contiguous}"
         text = f"{schedule.b_layout}, panels of {schedule.panel} ({why})"

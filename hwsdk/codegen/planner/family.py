@@ -1,7 +1,8 @@
 """Versions of one contraction for sizes that are known only at run time, and the rule that picks one.
 
 Design choice: cost every possible version at sample sizes, then add versions greedily while each lowers the
-mean log cost noticeably.  The full cost function judges at compile time; the selector's short expression
+mean log cost noticeably; those that give parts of k to several workers come last, so that they change nothing for
+sizes that keep all workers busy.  The full cost function judges at compile time; the selector's short expression
 chooses at run time.
 """
 
@@ -15,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from hwsdk.codegen.planner.candidates import fitting_registers
-from hwsdk.codegen.planner.contraction import DEFAULT, bare_schedule, plan, schedule_of
+from hwsdk.codegen.planner.contraction import (
+    DEFAULT,
+    PARTS_GAIN,
+    bare_schedule,
+    plan,
+    plan_parts,
+    schedule_of,
+)
 from hwsdk.codegen.planner.cost import cost
 from hwsdk.codegen.planner.explain import reasons
 from hwsdk.codegen.planner.fits import Fit, fits
@@ -33,6 +41,7 @@ from hwsdk.target_desc.model import Target
 GAIN = 0.02  # a further version must lower the mean log cost by this
 SPLIT_CHAINS = 0.01  # what a version with split accumulators must gain, per set: it is longer code
 MOST_SAMPLES = 16
+MOST_IN_PARTS = 2  # versions that give parts of k to several workers
 IMPOSSIBLE = 1e3  # times the best: a version that does not fit a sample
 
 Point = tuple[int, int, int]
@@ -84,14 +93,19 @@ def family(
     points = tuple(samples) or sample_points(problem)
     found = machines(target, problem.at(), abilities)
     scale = scale_of(found)
-    pools = [(m, tuple(_pool(m, target, problem, points, abilities))) for m in found]
+    whole = replace(abilities, split_k=False)
+    pools = [(m, tuple(_pool(m, target, problem, points, whole))) for m in found]
     table = np.concatenate([_costs(m, problem, pool, points, abilities) for m, pool in pools])
     if not np.isfinite(table.min(0)).all():
         raise PlanError(f"target {target.name}: no version of {problem.at()} fits every size")
-    table = np.minimum(table / table.min(0), IMPOSSIBLE)
     owners = [(m, v) for m, pool in pools for v in pool]
     plainer = 1 + SPLIT_CHAINS * np.array([[v.schedule.k_chains - 1] for _, v in owners])
-    chosen = _greedy(table * plainer, most)
+    chosen = greedy(np.minimum(table / table.min(0), IMPOSSIBLE) * plainer, most)
+    if abilities.split_k:
+        more, costs = _in_parts(target, problem, found, points, table[chosen].min(0), abilities)
+        chosen += range(len(owners), len(owners) + len(more))
+        owners, table = owners + more, np.concatenate([table, costs])
+    table = np.minimum(table / table.min(0), IMPOSSIBLE)
     priced = [(owners[i][0], _priced(owners[i][0], problem, owners[i][1], scale)) for i in chosen]
     versions = tuple(_shown(m, v, problem.at(), abilities) for m, v in priced)
     choice = select([v.cost for v in versions])
@@ -141,6 +155,36 @@ def _pool(
         for order, register_order in abilities.cache_orders:
             ordered = replace(schedule, order=order, register_order=register_order)
             yield Version(ordered, tiles, 0)
+
+
+def _in_parts(
+    target: Target,
+    problem: Contraction,
+    found: Sequence[Machine],
+    points: Sequence[Point],
+    least: Vector,
+    abilities: Abilities,
+) -> tuple[list[tuple[Machine, Version]], Vector]:
+    """Versions whose workers take parts of k, and their costs: a few that gain much on `least`, the cost of all others
+    at each point."""
+    pool: dict[tuple[object, ...], tuple[Machine, Version]] = {}
+    for point, than in zip(points, least, strict=True):
+        schedule = plan_parts(target, problem.at(*point), float(than), abilities)
+        if schedule is not None:
+            machine = next(m for m in found if m.engine.intrinsic == schedule.intrinsic)
+            key = (
+                machine.engine.intrinsic,
+                schedule.register_tile,
+                schedule.tiles,
+                schedule.buffers,
+                schedule.k_part,
+            )
+            pool[key] = machine, Version(schedule, run_tiles(machine, problem, schedule, abilities), 0)
+    versions = [x for m in found for x in pool.values() if x[0] is m]
+    rows = [_costs(m, problem, [v for x, v in versions if x is m], points, abilities) for m in found]
+    costs = np.concatenate(rows)
+    chosen = greedy(costs * (1 + PARTS_GAIN), MOST_IN_PARTS, least)
+    return [versions[i] for i in chosen], costs[chosen]
 
 
 def _priced(machine: Machine, problem: Contraction, version: Version, scale: int) -> Version:
@@ -218,7 +262,8 @@ def _costs(
     every = Tiles.join([_with_tiles(v, values[id(v.tiles)]) for v in pool])
     for j, sized in enumerate(problems):
         fit = _at_size(machine, sized, every.where(np.arange(j, len(every), len(points))), abilities)
-        table[:, j] = np.where(fit.mask, cost(fit.nest).cycles, np.inf)
+        idle = ~fit.nest.splits_k | (fit.nest.worker_tiles <= machine.workers)
+        table[:, j] = np.where(fit.mask & idle, cost(fit.nest).cycles, np.inf)
     return table
 
 
@@ -232,21 +277,23 @@ def _shown(machine: Machine, version: Version, sized: Contraction, abilities: Ab
         mine = version.schedule
         shown = replace(
             shown, tiles=mine.tiles, groups=mine.groups, lanes=mine.lanes, registers=mine.registers,
-            used_bytes=mine.used_bytes, occupancy=mine.occupancy, why=reasons(machine, sized, mine),
+            used_bytes=mine.used_bytes, occupancy=mine.occupancy, k_part=mine.k_part,
+            why=reasons(machine, sized, mine),
         )  # fmt: skip
     return replace(version, schedule=replace(shown, register_tile=register, panel=panel))
 
 
-def _greedy(table: Vector, most: int) -> list[int]:
-    """Rows of `table` (cost relative to the best, per sample) whose least is low on average, added one by
-    one."""
+def greedy(table: Vector, most: int, known: Vector | None = None) -> list[int]:
+    """Rows of `table` (cost per sample) whose least is low on average, added one by one; known: what there is
+    without them."""
     chosen: list[int] = []
     logs = np.log(table)
-    least, current = np.full(table.shape[1], np.inf), np.inf
+    least = np.full(table.shape[1], np.inf) if known is None else np.log(known)
+    current = least.mean()
     while len(chosen) < min(most, len(table)):
         scores = np.minimum(logs, least).mean(1)
         i = int(np.argmin(scores))
-        if chosen and current - scores[i] < GAIN:
+        if current - scores[i] < GAIN:
             break
         chosen.append(i)
         least, current = np.minimum(least, logs[i]), scores[i]

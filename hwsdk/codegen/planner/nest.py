@@ -135,3 +135,15 @@ class Nest:
     @cached_property
     def splits_k(self) -> Mask:
         return np.asarray(self.tiles.worker[K] < self.problem.extents[2])
+
+    @cached_property
+    def parts(self) -> Vector:
+        """Of k, over workers."""
+        return ceil_div(self.problem.extents[2], self.tiles.worker[K])
+
+    @cached_property
+    def result_bytes(self) -> Vector:
+        """Moved outside all workers for an element of a worker tile: a result, or a partial sum that is written and
+        read again with its share of the result."""
+        out, acc = self.problem.out_bytes, self.problem.acc_bytes
+        return np.asarray(np.where(self.splits_k, 2 * acc + out / self.parts, out))

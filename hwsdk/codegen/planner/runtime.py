@@ -154,8 +154,7 @@ def _staged(machine: Machine, schedule: ContractionSchedule) -> RunTiles:
         m, n, k = (
             -(-t // g) * g for t, g in zip(schedule.tiles, (engine.m, engine.n, engine.k), strict=True)
         )
-        depth = K if schedule.worker_tile[2] >= schedule.shape[2] else schedule.worker_tile[2]
-        return RunTiles((m, n, depth), (m, n, k), schedule.register_tile[0])
+        return RunTiles((m, n, schedule.k_part or K), (m, n, k), schedule.register_tile[0])
     granules = (engine.m, engine.n, engine.k)
     worker: list[Dim] = []
     for extent, tile, whole in zip((M, N, K), schedule.worker_tile, schedule.shape, strict=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hwsdk.codegen.planner.blocks import block_time
-from hwsdk.codegen.planner.cost import CLAIM, SLACK, cost
+from hwsdk.codegen.planner.cost import CLAIM, SLACK, TOGETHER, cost, trip
 from hwsdk.codegen.planner.levels import Machine
 from hwsdk.codegen.planner.nest import Nest
 from hwsdk.codegen.planner.problem import Contraction
@@ -21,6 +21,7 @@ from hwsdk.codegen.planner.tiles import Tiles, constant
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.graph.dims import Dim, ceildiv, floordiv, gt, maximum, minimum, mod
 
+NEVER = 1 << 40  # more than any cost: parts of k are for workers that have nothing else to do
 FINEST = 16  # denominators of rates are kept up to this
 
 
@@ -164,11 +165,15 @@ def _grouped_cost(
     over = one - busy
     own = maximum(turns * busy + floordiv(turns * over, flight), ceildiv(turns, flight) * one)
     own = own + turns * _whole(machine.fork * CLAIM, scale) + floordiv(one, round(1 / SLACK))
-    moved = count * (
-        tiles.worker[2] * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.out_bytes
-    )
+    result = 2 * problem.acc_bytes if schedule.k_part else problem.out_bytes
+    moved = count * (tiles.worker[2] * (m * problem.a_bytes + n * problem.b_bytes) + m * n * result)
     drawn = [moved * _whole(1 / p.read, scale * FINEST) for p in machine.levels[1:-1] if machine.shared(p)]
-    return maximum(own, *(floordiv(x, FINEST) for x in drawn)) if drawn else own
+    total = maximum(own, *(floordiv(x, FINEST) for x in drawn)) if drawn else own
+    if not schedule.k_part:
+        return total
+    trips = ceildiv(K, schedule.k_part * TOGETHER)
+    total = total + _whole(machine.fork, scale) + trips * _whole(trip(machine), scale)
+    return total + gt(count, machine.workers) * NEVER
 
 
 def _repeats(order: str, dims: str, trips: dict[str, Dim]) -> Dim:

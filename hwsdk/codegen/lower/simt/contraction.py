@@ -2,27 +2,31 @@
 
 Design choice: the planner's versions are kernels behind its own selector, as on every other machine; a version whose
 intrinsic cannot be fed here is left out.  When none is left, lanes multiply staged blocks themselves; what is no
-product of two matrices, or has no scratchpad, is computed element by element.
+product of two matrices, or has no scratchpad, is computed element by element.  Versions that give parts of k to several
+workgroups are launches of their own (`depth`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product as product_of
 from math import prod
 
-from hwsdk.codegen.blocks import Kernel
+from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.loop_ir import Alloc, Index, walk
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.lowered import Lowered, Machine, Packing, with_fallback
+from hwsdk.codegen.lower.simt.depth import Parts, in_depth
 from hwsdk.codegen.lower.simt.facts import SimtChip
-from hwsdk.codegen.lower.simt.fragments import matrix_uses
+from hwsdk.codegen.lower.simt.fragments import MatrixUse, matrix_uses
 from hwsdk.codegen.lower.simt.map import lower_elements
 from hwsdk.codegen.lower.simt.operand import LaneContraction
 from hwsdk.codegen.lower.simt.pipelined import PipelinedContraction
-from hwsdk.codegen.lower.simt.plain import plain_tiles
+from hwsdk.codegen.lower.simt.plain import PlainTile, plain_tiles, shared_depth, tiles_in_parts
+from hwsdk.codegen.lower.simt.plain_cost import PlainMachine
+from hwsdk.codegen.lower.simt.split import depth_part, splits_depth
 from hwsdk.codegen.lower.simt.tensor import BlockTile, TensorContraction
 from hwsdk.codegen.lower.simt.weights import packed, turned
 from hwsdk.codegen.planner import Abilities, Contraction, Range, family, plan
@@ -31,10 +35,23 @@ from hwsdk.codegen.planner.selector import select
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import PlanError
-from hwsdk.graph.dims import Dim, Ranges, eq, le, maximum, product, simplify, substitute
+from hwsdk.graph.dims import (
+    Dim,
+    Ranges,
+    bounds,
+    ceildiv,
+    eq,
+    ge,
+    gt,
+    le,
+    maximum,
+    product,
+    simplify,
+    substitute,
+)
 
 VERSIONS = 4
-ABLE = Abilities(max_buffers=4)
+ABLE = Abilities(max_buffers=4, split_k=True)
 SAMPLES = (
     (1, 16, 128, 1024, 4096),
     (64, 1024, 4096),
@@ -55,6 +72,17 @@ def sample_points(problem: Contraction) -> tuple[tuple[int, int, int], ...]:
     return tuple(product_of(m, n, k))
 
 
+@dataclass(frozen=True)
+class _Version:
+    """A kernel for one schedule.  number: of the schedule; guard: not zero where it may run; between: what it writes
+    where that is not the result but parts of it."""
+
+    number: int
+    made: Lowered
+    guard: Index
+    between: Tensor | None = None
+
+
 class Contractions:
     """Lowers the contractions of one model; equal problems are planned once."""
 
@@ -72,28 +100,72 @@ class Contractions:
         self.able = replace(ABLE, fed=fed)
         self.plans: dict[Contraction, tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]] = {}
 
-    def lower(self, kernel: Kernel) -> list[Lowered]:
-        """One kernel or several versions of it."""
+    def lower(self, kernel: Kernel) -> tuple[list[Lowered], list[Tensor]]:
+        """The launches of a kernel, each in its versions, and the buffers between them."""
         if LaneContraction.accepts(kernel, self.ranges) and self.chip.scratch is not None:
-            made = self._tensor(kernel) or self._plain(kernel)
+            made, between = self._tensor(kernel)
+            if not made:
+                made, between = self._plain(kernel)
             if made:
-                return made
-        return lower_elements(kernel, self.chip, self.machine, self.ranges)
+                return made, between
+        return lower_elements(kernel, self.chip, self.machine, self.ranges), []
 
-    def _plain(self, kernel: Kernel) -> list[Lowered]:
-        """Blocks of plain arithmetic, by the number of rows."""
+    def _plain(self, kernel: Kernel) -> tuple[list[Lowered], list[Tensor]]:
+        """Blocks of plain arithmetic, by the number of rows; blocks of few rows may share k."""
         source = self._source(kernel)
-        choices = plain_tiles(self.chip, self._problem(source), source.dtype)
-        rows = source.extents[0]
+        problem = self._problem(source)
+        whole = plain_tiles(self.chip, problem, source.dtype)
+        split = tiles_in_parts(self.chip, problem, source.dtype, whole) if splits_depth(kernel) else []
+        parts = self._plain_parts(kernel, source, problem, split)
+        if any(p.picked == 1 for p in parts):
+            return in_depth(kernel, None, parts, self.chip, self.machine, self.ranges)
+        known = all(isinstance(x, int) for x in (problem.n, problem.k, problem.batch))
+        shared = (
+            split[len(parts) - 1].most or 0 if parts and known else 0
+        )  # parts are picked up to these rows
         main: Lowered | None = None
-        for number, choice in reversed(list(enumerate(choices))):
-            name = kernel.name if len(choices) == 1 else f"{kernel.name}_v{number}"
-            block = TensorContraction(kernel, self.chip, self.machine, self.ranges, choice.use, choice.tile)
-            made = block.lower(name)
-            if not self._fits(made):
+        for number, choice in reversed(list(enumerate(whole))):
+            if choice.most is not None and choice.most <= shared:
                 continue
-            main = made if main is None else with_fallback(made, le(rows, choice.most or 1), main)
-        return [] if main is None else [main]
+            name = kernel.name if len(whole) == 1 else f"{kernel.name}_v{number}"
+            made = self._block(kernel, name, choice, problem)
+            if self._fits(made):
+                guard = le(source.extents[0], choice.most or 1)
+                main = made if main is None else with_fallback(made, guard, main)
+        return in_depth(kernel, main, parts if main else [], self.chip, self.machine, self.ranges)
+
+    def _plain_parts(
+        self, kernel: Kernel, source: ContractionLowering, problem: Contraction, split: Sequence[PlainTile]
+    ) -> list[Parts]:
+        """The versions in parts, from few rows to many; where only run time knows how many blocks there are, it sees to
+        it that all their parts are in flight at once."""
+        machine, out = PlainMachine.of(self.chip, source.dtype), list[Parts]()
+        rows, columns, k = source.extents
+        before = 0
+        for number, choice in enumerate(split):
+            part = depth_part(kernel, choice.part, self.ranges)
+            made = self._block(part, f"{kernel.name}_parts{number or ''}", choice, problem)
+            if not self._fits(made):
+                break
+            picked: Index = (
+                le(rows, choice.most or 1) * gt(rows, before) if before else le(rows, choice.most or 1)
+            )
+            if not all(isinstance(x, int) for x in (problem.n, problem.k, problem.batch)):
+                grid = product(i.extent for i in source.outer) * ceildiv(rows, choice.tile.bm)
+                grid = grid * ceildiv(columns, choice.tile.bn) * ceildiv(k, choice.part)
+                room = machine.workers * machine.resident(choice.use, choice.tile)
+                picked = picked * le(grid, room) * ge(k, shared_depth(problem) // 2)
+            out.append(Parts(made, part.outputs[0], picked))
+            before = choice.most or 1
+        return out
+
+    def _block(self, kernel: Kernel, name: str, choice: PlainTile, problem: Contraction) -> Lowered:
+        """The kernel for one tile of plain arithmetic."""
+        given = (kernel, self.chip, self.machine, self.ranges, choice.use, choice.tile)
+        machine = PlainMachine.of(self.chip, choice.use.acc.dtype)
+        sized = problem.at(m=choice.most, k=shared_depth(problem) if choice.part else None)
+        schedule = machine.schedule(sized, choice.use, choice.tile, choice.part)
+        return TensorContraction(*given).lower(name, schedule)
 
     def _source(self, kernel: Kernel) -> LaneContraction:
         return LaneContraction(kernel, self.machine, self.ranges, self.chip.group.name)
@@ -109,10 +181,10 @@ class Contractions:
             m, n, k, batch=batch, a=taken[0], b=taken[1], acc=source.dtype, out=out, converted=taken != own
         )
 
-    def _tensor(self, kernel: Kernel) -> list[Lowered]:
+    def _tensor(self, kernel: Kernel) -> tuple[list[Lowered], list[Tensor]]:
         source = self._source(kernel)
         a, b = self._taken(source)
-        packing: dict[int, Packing] = {}
+        packing: dict[str, Packing] = {}
         if b == source.parts.b.dtype:  # else its values wait in registers, and need all of them
             kernel, packing = turned(kernel, self.constants)
             source = self._source(kernel)
@@ -124,44 +196,67 @@ class Contractions:
             and _holds(u.acc.dtype, source.dtype)
         }
         if not uses:
-            return []
+            return [], []
         schedules, costs = self._planned(self._problem(source, a, b))
-        fast: list[tuple[Lowered, Dim, Index]] = []
+        fast: list[_Version] = []
         plain: list[Lowered] = []
-        for number, (schedule, cost) in enumerate(zip(schedules, costs, strict=True)):
+        for number, schedule in enumerate(schedules):
             use, tile = uses.get(schedule.intrinsic), _tile(schedule)
             if use is None or tile.waves > self.chip.waves(tile.waves):
                 continue
             name = kernel.name if len(schedules) == 1 else f"{kernel.name}_v{number}"
-            given = (kernel, self.chip, self.machine, self.ranges, use, tile)
-            piped = PipelinedContraction(*given)
-            if piped.conditions is not None and self._fits(made := piped.lower(name, schedule)):
-                fast.append((made, cost, piped.guard))
-            if not plain and self._fits(made := TensorContraction(*given).lower(f"{name}_any", schedule)):
-                plain.append(made)
-        return [packed(x, packing) for x in self._chosen(source, fast, plain)]
+            fast += self._pipelined(kernel, name, number, schedule, use)
+            if not plain:
+                block = TensorContraction(kernel, self.chip, self.machine, self.ranges, use, tile)
+                plain += [made for made in [block.lower(f"{name}_any", schedule)] if self._fits(made)]
+        made, between = self._chosen(kernel, source, fast, [costs[v.number] for v in fast], plain)
+        return [packed(x, packing) for x in made], between
+
+    def _pipelined(
+        self, kernel: Kernel, name: str, number: int, schedule: ContractionSchedule, use: MatrixUse
+    ) -> list[_Version]:
+        """The kernel for whole chunks, if there is one; parts of k are whole wherever all of k is."""
+        given = (self.chip, self.machine, self.ranges, use, _tile(schedule))
+        piped = PipelinedContraction(kernel, *given)
+        guard = 0 if piped.conditions is None else simplify(piped.guard, self.ranges)
+        if guard == 0:
+            return []
+        between = None
+        if schedule.k_part:
+            if not splits_depth(kernel):
+                return []
+            part = depth_part(kernel, schedule.k_part, self.ranges)
+            piped, name, between = PipelinedContraction(part, *given), f"{name}_parts", part.outputs[0]
+        made = piped.lower(name, schedule)
+        return [_Version(number, made, guard, between)] if self._fits(made) else []
 
     def _chosen(
         self,
+        kernel: Kernel,
         source: ContractionLowering,
-        fast: Sequence[tuple[Lowered, Dim, Index]],
+        fast: Sequence[_Version],
+        costs: Sequence[Dim],
         plain: Sequence[Lowered],
-    ) -> list[Lowered]:
+    ) -> tuple[list[Lowered], list[Tensor]]:
         """The versions behind the selector; the one for any sizes last, where a guard may refuse all others."""
-        m, n, k = (maximum(1, e) for e in source.extents)
-        outers = maximum(1, product(i.extent for i in source.outer))
-        choice: Index = select([cost for _, cost, _ in fast]) if len(fast) > 1 else 0
-        choice = substitute(choice, {"m": m, "n": n, "k": k, "batch": outers})
-        guards = [simplify(g, self.ranges) for _, _, g in fast]
-        safe = [i for i, g in enumerate(guards) if g == 1]
-        main = fast[safe[-1]][0] if safe else plain[0] if plain else None
+        extents = (*source.extents, product(i.extent for i in source.outer))
+        sizes = dict(zip(("m", "n", "k", "batch"), extents, strict=True))
+        choice: Index = select(costs) if len(fast) > 1 else 0
+        choice = simplify(choice, {name: (1, bounds(e, self.ranges)[1]) for name, e in sizes.items()})
+        choice = substitute(choice, {name: maximum(1, e) for name, e in sizes.items()})
+        picked = [(v, eq(choice, i) * v.guard) for i, v in enumerate(fast)]
+        parts = [Parts(v.made, v.between, p) for v, p in picked if v.between is not None and p != 0]
+        if any(p.picked == 1 for p in parts):
+            return in_depth(kernel, None, parts, self.chip, self.machine, self.ranges)
+        whole = [(v, p) for v, p in picked if v.between is None]
+        safe = [v.made for v, _ in whole if v.guard == 1]
+        main = safe[-1] if safe else plain[0] if plain else None
         if main is None:
-            return []
-        for number, (made, _, _) in reversed(list(enumerate(fast))):
-            if made is not main:
-                picked: Index = eq(choice, number) if len(fast) > 1 else 1
-                main = with_fallback(made, picked * guards[number], main)
-        return [main]
+            return [], []
+        for v, p in reversed(whole):
+            if v.made is not main and p != 0:
+                main = with_fallback(v.made, p, main)
+        return in_depth(kernel, main, parts, self.chip, self.machine, self.ranges)
 
     def _taken(self, source: ContractionLowering) -> tuple[str, str]:
         """The dtypes of A and B in the product: f32 in the precision that was asked for, all others as they are."""
@@ -177,7 +272,9 @@ class Contractions:
     def _plan(self, problem: Contraction) -> tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]:
         try:
             if not problem.dynamic:
-                return (plan(self.chip.target, problem, self.able),), (0,)
+                best = plan(self.chip.target, problem, self.able)
+                spare = plan(self.chip.target, problem, replace(self.able, split_k=False))
+                return ((best,), (0,)) if not best.k_part else ((best, spare), (0, 1))
             found = family(self.chip.target, problem, sample_points(problem), VERSIONS, self.able)
         except PlanError:
             return (), ()

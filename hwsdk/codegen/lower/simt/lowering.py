@@ -50,7 +50,9 @@ class SimtLowering:
                     return [streaming]
                 return [x for part in kernel.parts for x in self._loops(part)]
             case "contraction":
-                return self.contractions.lower(kernel)
+                loops, between = self.contractions.lower(kernel)
+                self._between += between
+                return loops
             case "window":
                 loops, between = lower_reduction(kernel, self.chip, self.machine, self.ranges)
                 self._between += between

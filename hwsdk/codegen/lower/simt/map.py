@@ -109,8 +109,12 @@ def _parts(kernel: Kernel, chip: SimtChip, ranges: Ranges) -> tuple[Iter, Index]
     return long, parts
 
 
-def lower_elements(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges) -> list[Lowered]:
-    """One launch for up to TOGETHER blocks (a pad or a concatenation has several), which divide the workgroups."""
+def lower_elements(
+    kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges, unroll: int = 1
+) -> list[Lowered]:
+    """One launch for up to TOGETHER blocks (a pad or a concatenation has several), which divide the workgroups.
+
+    unroll: steps of a reduction whose elements are on their way at once."""
     out = []
     for first in range(0, len(kernel.blocks), TOGETHER):
         blocks = kernel.blocks[first : first + TOGETHER]
@@ -118,14 +122,14 @@ def lower_elements(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ran
         used = {t.name for block in blocks for t in inputs_of(kernel, block)}
         inputs = tuple(t for t in kernel.inputs if t.name in used)
         own = replace(kernel, name=name, blocks=blocks, inputs=inputs)
-        out.append(_launch(own, chip, machine, ranges))
+        out.append(_launch(own, chip, machine, ranges, unroll))
     return out
 
 
-def _launch(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges) -> Lowered:
+def _launch(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges, unroll: int) -> Lowered:
     """One launch of all blocks of a kernel."""
     namer = Namer(kernel)
-    parts = [ElementLowering(kernel, block, namer, chip, ranges) for block in kernel.blocks]
+    parts = [ElementLowering(kernel, block, namer, chip, ranges, unroll) for block in kernel.blocks]
     starts: list[Index] = [0]
     for part in parts:
         starts.append(starts[-1] + part.grid)
@@ -160,8 +164,11 @@ def _neighbours(flat: FlatBlock) -> Iter | None:
 class ElementLowering:
     """Lowers one block.  lanes: of a workgroup; grid: workgroups; work: points of the iteration space."""
 
-    def __init__(self, kernel: Kernel, block: Block, namer: Namer, chip: SimtChip, ranges: Ranges) -> None:
+    def __init__(
+        self, kernel: Kernel, block: Block, namer: Namer, chip: SimtChip, ranges: Ranges, unroll: int = 1
+    ) -> None:
         self.chip, self.ranges, self.output = chip, ranges, namer.buffer[block.output]
+        self.unroll = unroll
         flat = flatten_block(kernel, block, namer, ranges)
         iters, gone = merge(flat.block.iters, [flat])
         self.flat = replace(at(flat, gone), block=replace(flat.block, iters=tuple(iters)))
@@ -240,7 +247,7 @@ class ElementLowering:
         old = Load(dtype, "acc", (cell,))
         step: Body = each(*lets, Store("acc", (cell,), Binary(dtype, COMBINE[combiner], old, flat.value)))
         for it in reversed(self.flat.block.reduce):
-            step = (For(it.name, it.extent, step),)
+            step = self._repeated(it, step)
         total = finished(flat.finish, old)
         return (
             Alloc(Buffer("acc", dtype, (wide,), self.chip.registers.name)),
@@ -248,3 +255,14 @@ class ElementLowering:
             *step,
             *each(Store(self.output, (flat.offset,), total, flat.where)),
         )
+
+    def _repeated(self, it: Iter, step: Body) -> Body:
+        """The loop over a reduction's iter; rounds of `unroll` steps, then those that fill no round."""
+        if self.unroll == 1:
+            return (For(it.name, it.extent, step),)
+        rounds, rest = floordiv(it.extent, self.unroll), mod(it.extent, self.unroll)
+        number = Let(it.name, FromIndex("i64", sym("round") * self.unroll + sym("step")))
+        whole = For("round", rounds, (For("step", self.unroll, (number, *step), "unroll"),))
+        left = Let(it.name, FromIndex("i64", rounds * self.unroll + sym("step")))
+        loops = (whole, For("step", rest, (left, *step), "unroll" if isinstance(rest, int) else "serial"))
+        return tuple(x for x in loops if x.extent != 0)

@@ -26,6 +26,29 @@ class LaneMapSchedule:
 
 
 @dataclass(frozen=True)
+class LaneProductSchedule:
+    """A product by plain arithmetic.  lanes: of a workgroup, each with rows x columns elements of the result; block:
+    rows, columns and k that a workgroup stages.  k_part: of k, for one workgroup; what all found is added up afterwards
+    (0: no part, all of k).  cycles: predicted at `shape` (rows, columns, k)."""
+
+    lanes: int
+    rows: int
+    columns: int
+    block: tuple[int, int, int]
+    k_part: int = 0
+    shape: tuple[int, int, int] = (0, 0, 0)
+    cycles: float = field(default=0.0, compare=False)
+    why: Reasons = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        parts = f", k in parts of {self.k_part}" if self.k_part else ""
+        return (
+            f"plain arithmetic, {self.lanes} lanes with {self.rows}x{self.columns} each in"
+            f" {'x'.join(map(str, self.block))}{parts}: {self.cycles:.0f} cycles at {'x'.join(map(str, self.shape))}"
+        )
+
+
+@dataclass(frozen=True)
 class LaneRowSchedule:
     """Rows.  lanes: that share one.  rows: that a workgroup of `waves` lockstep groups takes.  wide: elements of an
     access.  steps: accesses of a lane that registers hold (0: the row is streamed).  split: most workgroups per row.

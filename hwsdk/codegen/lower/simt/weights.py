@@ -15,13 +15,13 @@ from hwsdk.codegen.rewrite import Rewriter, ValueMap, loads, rewrite_block
 from hwsdk.graph.dims import sym
 
 
-def turned(kernel: Kernel, constants: frozenset[str]) -> tuple[Kernel, dict[int, Packing]]:
-    """The kernel with k innermost in its constant operand, and how that is packed (by the input's position)."""
+def turned(kernel: Kernel, constants: frozenset[str]) -> tuple[Kernel, dict[str, Packing]]:
+    """The kernel with k innermost in its constant operand, and how that is packed (by its name)."""
     block = kernel.blocks[0]
     deep = [sym(i.name) for i in block.reduce]
     rest = [*(x.value for x in block.lets), block.finish, block.where]
     elsewhere = {x.buffer for x in loads(*(v for v in rest if v is not None))}
-    for position, tensor in enumerate(kernel.inputs):
+    for tensor in kernel.inputs:
         mine = [x for x in loads(block.value) if x.buffer == tensor.name]
         fixed = tensor.name in constants and all(isinstance(e, int) for e in tensor.shape)
         if not fixed or len(mine) != 1 or tensor.name in elsewhere:
@@ -41,7 +41,7 @@ def turned(kernel: Kernel, constants: frozenset[str]) -> tuple[Kernel, dict[int,
             source = source * extent + sym(f"p{order.index(a)}")
         return (
             replace(kernel, inputs=tuple(inputs), blocks=(changed, *kernel.blocks[1:])),
-            {position: Packing(shape, source, 1, tensor.dtype)},
+            {tensor.name: Packing(shape, source, 1, tensor.dtype)},
         )
     return kernel, {}
 
@@ -55,9 +55,10 @@ def _moved(load: Load, order: list[int]) -> ValueMap:
     return change
 
 
-def packed(made: Lowered, packing: dict[int, Packing]) -> Lowered:
+def packed(made: Lowered, packing: dict[str, Packing]) -> Lowered:
     """The kernel and its other versions, with their operand packed."""
-    if not packing:
+    mine = {made.args.index(name): p for name, p in packing.items() if name in made.args}
+    if not mine:
         return made
     fallback = None if made.fallback is None else packed(made.fallback, packing)
-    return replace(made, packed=packing, fallback=fallback)
+    return replace(made, packed=mine, fallback=fallback)
