@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hwsdk import api
+from hwsdk.cli.explaining import _entries
 from hwsdk.codegen.host_interpreter import Resolved, choose, resolve
 from hwsdk.codegen.loop_ir import For, walk
 from hwsdk.codegen.lower.lowered import versions
@@ -252,3 +253,15 @@ def test_versions_of_one_kernel_keep_their_names() -> None:
     assert [t.name for t in made.assembled.program.buffers if t.storage == "arena"] == [
         "k0_contraction.parts"
     ]
+
+
+def test_explain_says_where_nothing_is_launched(skinny: api.Compilation) -> None:
+    """One record per launch: what it launches, or that it does not, and the prices with their fields."""
+    whole, parts, total = _entries(skinny)
+    assert [x["grid"] != "0" for x in (whole, parts, total)] == [True, True, True]
+    assert [v["symbol"] == "(none)" for v in whole["versions"]].count(True) == 1
+    assert (
+        whole["versions"][0]["symbol"] == parts["versions"][-1]["symbol"] == total["versions"][-1]["symbol"]
+    )
+    assert {"k_part", "time"} <= {d["decision"] for d in parts["decisions"]}
+    assert "parts" in {d["decision"] for d in total["decisions"]}
