@@ -265,3 +265,10 @@ def test_explain_says_where_nothing_is_launched(skinny: api.Compilation) -> None
     )
     assert {"k_part", "time"} <= {d["decision"] for d in parts["decisions"]}
     assert "parts" in {d["decision"] for d in total["decisions"]}
+
+
+def test_lines_that_are_not_whole_walk_all_of_k() -> None:
+    """No chunk of a row of 1003 elements is whole, so nothing is there to be shared; the schedule says so."""
+    (one,) = api.compile_stages(product("f16", 16, 72, 1003), eager(PTX)).lowered
+    assert isinstance(one.schedule, ContractionSchedule)
+    assert not one.schedule.k_part

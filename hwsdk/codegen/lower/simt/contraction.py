@@ -206,7 +206,7 @@ class Contractions:
                 continue
             name = kernel.name if len(schedules) == 1 else f"{kernel.name}_v{number}"
             fast += self._pipelined(kernel, name, number, schedule, use)
-            if not plain:
+            if not plain and not schedule.k_part:
                 block = TensorContraction(kernel, self.chip, self.machine, self.ranges, use, tile)
                 plain += [made for made in [block.lower(f"{name}_any", schedule)] if self._fits(made)]
         made, between = self._chosen(kernel, source, fast, [costs[v.number] for v in fast], plain)
