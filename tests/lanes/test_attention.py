@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,10 @@ def test_the_text_that_ships_agrees(dtype: str, depth: int) -> None:
     run = PtxRun(masked(dtype, depth, depth), load_target("cuda-sm80"))
     (text,) = run.text.values()
     assert ("mma.sync" in text) == (dtype == "f16")
+    if dtype == "f16":  # keys as they lie, values turned on the way; nothing comes one element at a time
+        assert re.search(r"ldmatrix\S+\.x4\.shared", text)
+        assert re.search(r"ldmatrix\S+\.x4\.trans", text)
+        assert not re.search(r"ld\.shared\.[bu]16", text)
     for size in SIZES[:3]:
         x = arrays(dtype, depth, depth, size)
         got = run(x)["y0"].astype(np.float64)

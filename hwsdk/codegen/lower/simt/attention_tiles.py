@@ -1,7 +1,8 @@
 """The two products of streaming attention on lanes: scores of a block of rows, and weights times values.
 
-    matrix   intrinsics of a lockstep group; Q stays in registers as fragments, the weights go from the accumulators of
-             the first product into operands of the second as they lie where the layouts agree, else by the scratchpad
+    matrix   intrinsics of a lockstep group; Q stays in registers as fragments, K and V come into fragments by copies of
+             the group where the chip has such, the weights go from the accumulators of the first product into operands
+             of the second as they lie where the layouts agree, else by the scratchpad
     plain    every lane multiplies for itself: Q, K, V and the weights are read from the scratchpad, four at once
 
 Design choice: both give the same few parts (how rows and columns of accumulators lie, and statements), so that the
@@ -35,6 +36,7 @@ from hwsdk.codegen.loop_ir import (
 )
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import Fragment, MatrixUse
+from hwsdk.codegen.lower.simt.group_copy import GroupCopy, group_copies
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import floordiv, mod, sym
 
@@ -151,25 +153,59 @@ class MatrixProducts(Products):
         count = self.padded[0] // self.use.roles.k * self.use.a.items
         return [Alloc(Buffer("fq", self.use.a.dtype, (count,), self.registers))]
 
-    def _use(self, acc: str, at: int, a: str, first: int) -> Intrin:
-        use, where = self.use, View(acc, (at,))
+    def _use(self, acc: str, tile: int, a: str, first: int) -> Intrin:
+        """The product for a tile of accumulators and its fragment in `fb`."""
+        use, where = self.use, View(acc, (tile * self.use.acc.items,))
         assert use.intrinsic is not None
         operands = {use.acc.operand: where, use.addend: where, use.a.operand: View(a, (first,))}
-        operands[use.b.operand] = View("fb", (0,))
+        operands[use.b.operand] = View("fb", (tile * use.b.items,))
         return Intrin(use.intrinsic.name, tuple((n, operands[n]) for n in use.intrinsic.operands))
 
     def multiply(self) -> list[Stmt]:
         """Scores of the staged block of K into `s`."""
-        use, out = self.use, list[Stmt]()
-        out.append(Alloc(Buffer("fb", use.b.dtype, (use.b.items,), self.registers)))
-        for kk, j in pairs(range(self.padded[0] // use.roles.k), range(self.scores[1])):
-            for first, length in use.b.runs(use.depth):
-                line = j * use.roles.n + use.b.at(first, use.column)
-                place = kk * use.roles.k + use.b.at(first, use.depth) + sym("v")
-                cell = Load(use.b.dtype, "sk", (line, place))
-                out.append(For("v", length, (Store("fb", (first + sym("v"),), cell),), "vector"))
-            out.append(self._use("s", j * use.acc.items, "fq", kk * use.a.items))
+        use, tiles, out = self.use, self.scores[1], list[Stmt]()
+        for kk in range(self.padded[0] // use.roles.k):
+            out += self._fragments("sk", use.depth, tiles, kk)
+            out += [self._use("s", j, "fq", kk * use.a.items) for j in range(tiles)]
         return out
+
+    def _fragments(self, source: str, inner: str, tiles: int, step: int) -> list[Stmt]:
+        """What a step of k needs of a staged block, `tiles` side by side, in `fb`; inner: what its lines are along."""
+        use, part, at = self.use, self.use.b, 0
+        total = tiles * part.items
+        out: list[Stmt] = [Alloc(Buffer("fb", part.dtype, (total,), self.registers))]
+
+        def place(lines: Fragment, item: int, tile: int, v: Index) -> tuple[Index, Index]:
+            row, depth = (lines.at(item, c) for c in (use.column, use.depth))
+            row, depth = tile * use.roles.n + row, step * use.roles.k + depth
+            return (row, depth + v) if inner == use.depth else (depth, row + v)
+
+        while at < total:
+            tile, item = divmod(at, part.items)
+            found = self._copy(item, total - at, inner)
+            if found is not None:
+                copy, lines = found
+                out.append(copy.use(View("fb", (at,)), View(source, place(lines, 0, tile, 0))))
+                at += copy.items
+                continue
+            length = part.runs(inner)[0][1]
+            cell = Load(part.dtype, source, place(part, item, tile, sym("v")))
+            out.append(For("v", length, (Store("fb", (at + sym("v"),), cell),), "vector"))
+            at += length
+        return out
+
+    def _copy(self, item: int, left: int, inner: str) -> tuple[GroupCopy, Fragment] | None:
+        """The copy that fills most items of B from `item` on, and the lines that lanes address for it."""
+        chip, part = self.chip, self.use.b
+        wide = (
+            chip.access_bytes // DTYPES[part.dtype].size_bytes
+        )  # what lines of the scratchpad are multiples of
+        for copy in group_copies(chip):
+            if copy.items <= left and copy.length == wide and chip.access_bytes % copy.align == 0:
+                lines = copy.lines(part, self.use.column, self.use.roles.n, item, inner)
+                if lines is not None:
+                    return copy, lines
+        return None
 
     def accumulate(self, barrier: Stmt) -> list[Stmt]:
         """The weights in `s` times the staged block of V, onto `o`."""
@@ -177,12 +213,10 @@ class MatrixProducts(Products):
         steps = self.tile.columns // use.roles.k
         out.append(Alloc(Buffer("fp", use.a.dtype, (steps * use.a.items,), self.registers)))
         out += self._operands(barrier)
-        for kk, j in pairs(range(steps), range(self.sums[1])):
-            for item in range(use.b.items):
-                line = kk * use.roles.k + use.b.at(item, use.depth)
-                cell = Load(use.b.dtype, "sv", (line, j * use.roles.n + use.b.at(item, use.column)))
-                out.append(Store("fb", (item,), cell))
-            out.append(self._use("o", j * use.acc.items, "fp", kk * use.a.items))
+        tiles = self.sums[1]
+        for kk in range(steps):
+            out += self._fragments("sv", use.column, tiles, kk)
+            out += [self._use("o", j, "fp", kk * use.a.items) for j in range(tiles)]
         return out
 
     def _operands(self, barrier: Stmt) -> list[Stmt]:
