@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hwsdk.codegen.llvm_poly import Leaf, as_int, constant, lane_dependent, single
@@ -16,8 +17,10 @@ from hwsdk.codegen.llvm_scan import buffer_indices, free_in, natural
 from hwsdk.codegen.llvm_state import Place, State, Val
 from hwsdk.codegen.llvm_text import Function, symbol
 from hwsdk.codegen.llvm_types import cell_type, value_type, vector
-from hwsdk.codegen.loop_ir import Intrin, Outline, Sync, Value, View
+from hwsdk.codegen.loop_ir import Intrin, LoopKernel, Outline, Sync, Value, View, walk
 from hwsdk.graph.dims import free_symbols
+from hwsdk.target_desc.model import Sync as TargetSync
+from hwsdk.target_desc.model import Target
 
 if TYPE_CHECKING:
     from hwsdk.codegen.llvm_emit import Emitter
@@ -220,10 +223,52 @@ def _write_operand(outer: Emitter, stmt: Intrin, name: str, view: View, text: st
 
 
 def emit_sync(outer: Emitter, stmt: Sync) -> None:
-    """The target's own text for a sync; nothing where a core sees its own writes in order."""
+    """The target's own text for a sync; nothing where a core sees its own writes in order.
+
+    Registers that a unit works on beside the stream of instructions are settled where a fence hands them over and where
+    the wait for all its work gives them back: what else uses them stays on its side of the sync.
+    """
     sync = outer.s.target.syncs.get(stmt.name)
     if sync is None:
         raise outer.s.error(f"target {outer.s.target.name} has no sync {stmt.name!r}")
+    if sync.kind == "fence":
+        _settle(outer, sync)
     for line in sync.emit.get("llvm", "").replace("{pending}", str(stmt.pending)).splitlines():
         if line.strip():
             outer.s.f.do(line.strip())
+    if sync.kind == "wait" and not stmt.pending:
+        _settle(outer, sync)
+
+
+def _settle(outer: Emitter, sync: TargetSync) -> None:
+    from hwsdk.intrinsics import settled
+
+    s = outer.s
+    registers = {m.name for m in s.target.memories if m.kind == "registers"}
+    if sync.unit is None or not registers & set(sync.orders):
+        return
+    for stmt, name, view in _written(s.module.kernel, s.target, sync.unit):
+        if view.buffer not in s.places or not s.place(view.buffer).width:
+            continue
+        place = s.place(view.buffer)
+        at, items, kind = _register_elements(outer, stmt, name, view)
+        lanes = items if kind.startswith("<") else 0
+        lines, text = settled(s.target, stmt.name, name, outer.memory.read_elements(place, at, lanes), s.f.fresh)
+        s.f.current.lines += [f"  {line}" for line in lines]
+        outer.memory.write_elements(place, at, text, lanes)
+        s.touch(view.buffer)
+
+
+def _written(kernel: LoopKernel, target: Target, unit: str) -> Iterator[tuple[Intrin, str, View]]:
+    """Registers that a kernel's uses of a unit write: one use, operand and view for each."""
+    from hwsdk.intrinsics import compiled
+
+    seen = set()
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, Intrin) and target.intrinsic(stmt.name).unit == unit:
+            x = compiled(target)[stmt.name]
+            for name, o in stmt.operands:
+                key = isinstance(o, View) and (o.buffer, o.index)
+                if isinstance(o, View) and name in x.writes and x.in_registers(name) and key not in seen:
+                    seen.add(key)
+                    yield stmt, name, o

@@ -111,6 +111,8 @@ class SimtLayout(Layout):
         size = substitute(size_bytes(buffer), lets)
         kind = next(m.kind for m in self.target.memories if m.name == buffer.place)
         if kind == "scratchpad":
+            if buffer.align_bytes > SCRATCH_ALIGN:
+                used = ceildiv(used, buffer.align_bytes) * buffer.align_bytes
             self.storage[id(alloc)] = Storage("scratch", offset=used)
             return used + ceildiv(size, SCRATCH_ALIGN) * SCRATCH_ALIGN
         if not width and not isinstance(size, int):

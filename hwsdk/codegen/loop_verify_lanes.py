@@ -126,6 +126,7 @@ class _Walk:
     def _meeting(self, stmt: Sync | Intrin, apart: int) -> Iterator[tuple[Stmt, str]]:
         if self.target is None:
             return
+        several = False
         if isinstance(stmt, Sync):
             sync = self.target.syncs.get(stmt.name)
             if sync is None or sync.kind != "barrier":
@@ -135,14 +136,15 @@ class _Walk:
             found = self.target.intrinsics.get(stmt.name)
             if found is None:
                 return
-            scope = found.scope
+            scope, several = found.scope, found.scope_count > 1
         level = next((x for x in self.target.levels if x.name == scope), None)
         if level is None or level.lockstep:
             return
-        if apart > (AGREE if level.index else GROUP):
+        if apart > (AGREE if level.index or several else GROUP):
+            who = f"several {scope}s" if several else f"one {scope}"
             yield (
                 stmt,
-                f"lanes of one {scope} may take different ways here, and {stmt.name} needs all of them",
+                f"lanes of {who} may take different ways here, and {stmt.name} needs all of them",
             )
 
     # -------------------------------------------------------------------------------------------- values and indices

@@ -13,7 +13,7 @@
 
 from hwsdk.intrinsics.check import lint, load_checked, load_target
 from hwsdk.intrinsics.compiled import CompiledIntrinsic, compiled
-from hwsdk.intrinsics.emit_llvm import emit_llvm, natural_type
+from hwsdk.intrinsics.emit_llvm import emit_llvm, natural_type, settled
 from hwsdk.intrinsics.emit_source import emit_source
 from hwsdk.intrinsics.syntax import SemanticsError
 
@@ -27,4 +27,5 @@ __all__ = [
     "load_checked",
     "load_target",
     "natural_type",
+    "settled",
 ]

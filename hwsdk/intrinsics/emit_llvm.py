@@ -149,7 +149,8 @@ class _Emitter:
         flat = [r.piece.type for r in results for _ in range(r.piece.count)]
         returned = "void" if not flat else flat[0] if len(flat) == 1 else "{" + ", ".join(flat) + "}"
         callee = f"@{self.form['call']}" if "call" in self.form else self.assembly(results, owners)
-        call = f"call {returned} {callee}({', '.join(f'{t} {v}' for t, v in pieces)})"
+        together = " convergent" if "asm" in self.form and self.x.lanes > 1 else ""
+        call = f"call {returned} {callee}({', '.join(f'{t} {v}' for t, v in pieces)}){together}"
         if not flat:
             self.lines.append(call)
             return self.lines, {}
@@ -227,6 +228,27 @@ class _Emitter:
         return {str(r.name): self.join(str(r.name), [bound[str(r.name)]], r.piece) for r in results}
 
 
+def settled(target: Target, intrinsic: str, operand: str, value: str, fresh: Callable[[], str]) -> tuple[list[str], str]:
+    """IR lines that give an operand in registers a new name, before which it is not computed and behind which nothing
+    that uses it can move; and that name.  Where the binding is no inline assembly the value is left alone."""
+    x = compiled(target)[intrinsic]
+    form = emission(x, "llvm")
+    if "asm" not in form:
+        return [], value
+    emitter = _Emitter(x, form, {operand: value}, fresh)
+    (argument,) = (a for a in arguments(form.get("result"), opaque_types(x)) if a.name == operand)
+    pieces = emitter.split(argument)
+    constraint, count = form["constraints"][operand], len(pieces)
+    constraints = ",".join([f"={constraint}"] * count + [str(i) for i in range(count)])
+    kinds = ", ".join(kind for kind, _ in pieces)
+    returned = kinds if count == 1 else f"{{{kinds}}}"
+    given = ", ".join(f"{kind} {text}" for kind, text in pieces)
+    out = emitter.let(f'call {returned} asm sideeffect "", "{constraints}"({given})')
+    parts = [out] if count == 1 else [emitter.let(f"extractvalue {returned} {out}, {i}") for i in range(count)]
+    joined = emitter.join(operand, parts, argument.piece)
+    return emitter.lines, joined
+
+
 def _typed(constant: str) -> tuple[str, str]:
     """`i32 0` or `<16 x i8> zeroinitializer` as (type, value)."""
     found = re.match(r"(<[^>]*>|\S+(?: addrspace\(\d+\))?) (.*)$", constant, re.DOTALL)
@@ -280,4 +302,4 @@ def _mask_bits(natural: str) -> str | None:
     return f"i{found[1]}" if found else None
 
 
-__all__ = ["element_type", "emit_llvm", "natural_type", "stands_alone", "wrapper_function"]
+__all__ = ["element_type", "emit_llvm", "natural_type", "settled", "stands_alone", "wrapper_function"]

@@ -259,7 +259,8 @@ def _grouped(machine: Machine, problem: Contraction, abilities: Abilities) -> Ti
     m, n, k = problem.extents
     registers = register_tiles(machine, problem, abilities)
     across = np.array([(a, b) for a, b in product((1, 2, 4, 8), repeat=2) if a * b <= inner.most], float).T
-    depths = [d for d in (engine.k * 2**i for i in range(5)) if d <= max(k, engine.k)]
+    granule = engine.deep or engine.k
+    depths = [d for d in (granule * 2**i for i in range(5)) if d <= max(k, granule)]
     pick = grid(range(registers.shape[1]), range(across.shape[1]), depths)
     mr, nr = registers[:, pick[0].astype(int)]
     rows, columns = across[:, pick[1].astype(int)]

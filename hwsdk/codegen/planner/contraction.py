@@ -89,9 +89,8 @@ def _plans(
         return []
     costs = cost(fit.nest)
     tiles = fit.nest.tiles
-    ties = costs.cycles * (
-        1 + 1e-7 * tiles.level[0] - 1e-9 * tiles.buffers
-    )  # of equal ones the one that runs ahead
+    # of equal ones the one that runs ahead, and the one whose parts are larger
+    ties = costs.cycles * (1 + 1e-7 * tiles.level[0] - 1e-9 * tiles.buffers + 1e-10 * fit.nest.groups)
     return [schedule_of(fit, costs, int(i)) for i in np.argsort(ties, kind="stable")[:count]]
 
 

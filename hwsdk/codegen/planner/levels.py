@@ -9,10 +9,11 @@ guessed silently.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 
 from hwsdk.codegen.planner.problem import Abilities, Contraction
-from hwsdk.codegen.planner.roles import contraction_roles, linear
+from hwsdk.codegen.planner.roles import Roles, contraction_roles, linear
 from hwsdk.dtypes import dtype
 from hwsdk.errors import PlanError
 from hwsdk.target_desc.model import Intrinsic, Level, Memory, Target, Unit
@@ -62,6 +63,7 @@ class Engine:
     rereads_a: bool  # A is fetched again for every column of intrinsics, B for every row
     rereads_b: bool
     broadcast_a: bool
+    deep: int = 0  # elements of k that staged operands hold together; 0: k
     block_overhead: float = 0.0  # per block of level tiles: set where a nest further in is not planned yet
 
     @property
@@ -264,25 +266,45 @@ def _machine(target: Target, intrinsic: Intrinsic) -> Machine:
     per_worker = math.prod(
         level.count or 1 for level in target.levels[worker_level(target) + 1 : depth_of(target, unit.per) + 1]
     )
-    latency = cost.latency_cycles or 0.0
+    ratio = _worker_clock(target) / unit.clock_ghz if unit.clock_ghz else 1.0
+    latency = (cost.latency_cycles or 0.0) * ratio
     engine = Engine(
         unit=unit.name,
         intrinsic=intrinsic.name,
         m=roles.m,
         n=roles.n * lanes,
         k=roles.k,
-        interval=1.0 / (cost.issue_per_cycle or 1.0),
+        interval=ratio / (cost.issue_per_cycle or 1.0),
         count=max(1.0, unit.count * per_worker / lanes),
         latency=latency,
-        chain=cost.chain_cycles if cost.chain_cycles is not None else latency,
+        chain=cost.chain_cycles * ratio if cost.chain_cycles is not None else latency,
         tile_overhead=unit.tile_overhead_cycles,
         register_a=int(in_registers[roles.a] and roles.a in holds),
         register_b=int(in_registers[roles.b] and roles.b in holds),
         rereads_a=roles.a in cost.rereads or (not in_registers[roles.a] and roles.a not in cost.holds),
         rereads_b=roles.b in cost.rereads or (not in_registers[roles.b] and roles.b not in cost.holds),
         broadcast_a=roles.broadcast_a,
+        deep=roles.k * _steps(target, intrinsic, roles),
     )
     return _assemble(target, levels, store, engine, inner)
+
+
+def _worker_clock(target: Target) -> float:
+    """GHz of the level whose instances work side by side: cycles of a plan are its own."""
+    return target.levels[worker_level(target)].clock_ghz or 1.0
+
+
+def _steps(target: Target, intrinsic: Intrinsic, roles: Roles) -> int:
+    """Uses along k that the layouts of operands in a scratchpad lay side by side: values of an immediate in them."""
+    places = {m.name: m.kind for m in target.memories}
+    staged = [intrinsic.operands[n] for n in (roles.a, roles.b)]
+    texts = [o.layout or "" for o in staged if places.get(o.place) == "scratchpad"]
+    counts = [
+        len(o.values)
+        for name, o in intrinsic.operands.items()
+        if o.values and any(re.search(rf"\b{name}\b", text) for text in texts)
+    ]
+    return max(counts, default=1)
 
 
 def _assemble(
@@ -333,15 +355,16 @@ def _inner(target: Target, intrinsic: Intrinsic, near: Place, home: Memory) -> I
     if scope <= max(worker, near.depth) or target.levels[scope].max is None:
         return None
     level, holder = target.levels[scope], target.levels[worker]
-    lanes = math.prod(x.count or 1 for x in target.levels[scope + 1 :] if x.lockstep)
+    together = intrinsic.scope_count
+    lanes = math.prod(x.count or 1 for x in target.levels[scope + 1 :] if x.lockstep) * together
     file = place_of(target, home)
     return Inner(
         name=level.name,
-        most=min(16, level.max or 1),
+        most=min(16, level.max or 1) // together,
         lanes=lanes,
         register_bytes=file.bytes * (lanes if home.per != level.name else 1),
         resident_tiles=_resident_tiles(holder, target.levels[worker + 1 : scope]),
-        resident=holder.resident.get(level.name, 0),
+        resident=holder.resident.get(level.name, 0) // together,
     )
 
 

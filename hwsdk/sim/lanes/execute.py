@@ -59,7 +59,7 @@ class Batch:
         self.memories = {m.name: m for m in target.memories}
         self.cells = dict(cells)
         self.lane = (np.arange(self.lanes, dtype=np.int64) + first * clock.group_lanes)[:, None]
-        self.copies = Copies()
+        self.copies: dict[str, Copies] = {}  # by unit
         self.statement: Stmt | None = None
 
     # ------------------------------------------------------------------------------------------------- statements
@@ -222,11 +222,15 @@ class Batch:
     def _sync(self, stmt: Sync, mask: Array) -> None:
         sync = self.target.syncs[stmt.name]
         if sync.kind == "commit":
-            self.copies.commit()
+            self.copies_of(sync.unit or "").commit()
         elif sync.kind == "wait":
-            self.copies.wait(stmt.pending)
-        else:
+            self.copies_of(sync.unit or "").wait(stmt.pending)
+        elif sync.kind != "fence":  # lanes are in step here, so a fence has nothing to order
             self._meet(stmt, sync.scope, mask)
+
+    def copies_of(self, unit: str) -> Copies:
+        """Asynchronous uses of a unit."""
+        return self.copies.setdefault(unit, Copies())
 
     def _meet(self, stmt: Sync, scope: str, mask: Array) -> None:
         """A barrier: all lanes of a workgroup (or of a lockstep group) come, or none."""

@@ -133,7 +133,7 @@ class LaneMachine:
         body = tuple(s for head in ([*self._outside()], *self.heads) for s in head)
         try:
             batch.body(body, inner, np.ones((batch.lanes, 1), bool))
-            if batch.copies.left:
+            if any(c.left for c in batch.copies.values()):
                 raise LaneFault("the kernel ends while asynchronous copies were not waited for")
         except LaneFault as fault:
             where = "" if batch.statement is None else f"({print_statement(batch.statement).strip()}): "

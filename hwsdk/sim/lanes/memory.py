@@ -58,6 +58,7 @@ class Cells:
     writable: bool = True
     touched: Touched | None = None
     flight: Array | None = None  # per element: asynchronous copies that write it (high bits) and read it
+    worked_on: str = ""  # registers: the unit whose asynchronous uses write them
     strides: tuple[Array, ...] = ()  # in elements, as index arrays
     shape: tuple[Any, ...] = ()
 

@@ -2,7 +2,7 @@
 
 An intrinsic whose scope is a lockstep group takes its lanes' registers together; all of them must act.  A memory
 operand whose layout names lanes begins at each lane's own address.  An asynchronous use has its effect at the matching
-wait.
+wait; registers that it writes go on to the unit's next uses at once, and are anyone's after a wait for all of them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ class Flight:
 
     writes: list[tuple[_Operand, Array]] = field(default_factory=list)
     reads: list[_Operand] = field(default_factory=list)
+    registers: list[_Operand] = field(default_factory=list)  # written already
 
 
 class Copies:
-    """Asynchronous uses of a batch, in commit groups."""
+    """Asynchronous uses of one unit by a batch, in commit groups."""
 
     def __init__(self) -> None:
         self.open: list[tuple[Batch, Flight]] = []
         self.committed: list[list[tuple[Batch, Flight]]] = []
+        self.registers: list[_Operand] = []  # of uses that are done
 
     def start(self, batch: Batch, flight: Flight) -> None:
         self.open.append((batch, flight))
@@ -52,10 +54,15 @@ class Copies:
         while len(self.committed) > pending:
             for batch, flight in self.committed.pop(0):
                 _land(batch, flight)
+                self.registers += flight.registers
+        if not pending and not self.open:
+            for o in self.registers:
+                arrive(o.cells, o.elements()[0], writes=True)
+            self.registers = []
 
     @property
     def left(self) -> bool:
-        return bool(self.open or any(self.committed))
+        return bool(self.open or self.registers or any(self.committed))
 
 
 def _land(batch: Batch, flight: Flight) -> None:
@@ -185,19 +192,20 @@ def _execute(
 ) -> None:  # fmt: skip
     counters = batch.counters
     counters.uses[x.name] = counters.uses.get(x.name, 0) + groups
-    arrays = {n: _fetch(batch, operands[n], x.operands[n].dtype) for n in x.reads if n in operands}
+    unit = x.spec.unit if counters.chip.cost(x.name).asynchronous else ""
+    arrays = {n: _fetch(batch, operands[n], x.operands[n].dtype, unit) for n in x.reads if n in operands}
     results = _semantics(x, arrays, scalars, sizes, groups)
     written = {n: np.ascontiguousarray(results[n]) for n in x.writes}
-    if counters.chip.cost(x.name).asynchronous:
-        _depart(batch, [operands[n] for n in arrays], [(operands[n], v) for n, v in written.items()])
+    if unit:
+        _depart(batch, unit, [operands[n] for n in arrays], [(operands[n], v) for n, v in written.items()])
         return
     for name, values in written.items():
         _put(batch, operands[name], values)
 
 
-def _fetch(batch: Batch, o: _Operand, dtype: str) -> Array:
+def _fetch(batch: Batch, o: _Operand, dtype: str, unit: str) -> Array:
     at, lane = o.elements()
-    if batch.check:
+    if batch.check and not (unit and o.cells.worked_on == unit):
         check_read(o.cells, at, lane, batch.clock)
     batch.counters.access(o.cells, "read", at, lane)
     return _as(o.read(), dtype)
@@ -212,7 +220,9 @@ def _put(batch: Batch, o: _Operand, values: Array) -> None:
     o.cells.valid[at] = True
 
 
-def _depart(batch: Batch, sources: list[_Operand], results: list[tuple[_Operand, Array]]) -> None:
+def _depart(
+    batch: Batch, unit: str, sources: list[_Operand], results: list[tuple[_Operand, Array]]
+) -> None:
     """The elements are on their way until the matching wait."""
     flight = Flight()
     for o in sources:
@@ -222,9 +232,17 @@ def _depart(batch: Batch, sources: list[_Operand], results: list[tuple[_Operand,
     for o, values in results:
         at, lane = o.elements()
         batch.counters.access(o.cells, "written", at, lane)
-        flight.writes.append((o, values))
+        if o.cells.kind == "private":
+            if batch.check and o.cells.worked_on != unit:
+                check_write(o.cells, at, lane, batch.clock)
+            o.write(values)
+            o.cells.valid[at] = True
+            o.cells.worked_on = unit
+            flight.registers.append(o)
+        else:
+            flight.writes.append((o, values))
         depart(o.cells, at, writes=True)
-    batch.copies.start(batch, flight)
+    batch.copies_of(unit).start(batch, flight)
 
 
 def _as(x: Array, dtype: str) -> Array:

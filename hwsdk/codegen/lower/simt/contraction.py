@@ -8,7 +8,7 @@ workgroups are launches of their own (`depth`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as product_of
 from math import prod
@@ -26,7 +26,9 @@ from hwsdk.codegen.lower.simt.operand import LaneContraction
 from hwsdk.codegen.lower.simt.pipelined import PipelinedContraction
 from hwsdk.codegen.lower.simt.plain import PlainTile, plain_tiles, shared_depth, tiles_in_parts
 from hwsdk.codegen.lower.simt.plain_cost import PlainMachine
+from hwsdk.codegen.lower.simt.resident import ResidentUse, resident_uses
 from hwsdk.codegen.lower.simt.split import depth_part, splits_depth
+from hwsdk.codegen.lower.simt.streamed import StreamedContraction
 from hwsdk.codegen.lower.simt.tensor import BlockTile, TensorContraction
 from hwsdk.codegen.lower.simt.weights import packed, turned
 from hwsdk.codegen.planner import Abilities, Contraction, Range, family, plan
@@ -49,6 +51,8 @@ from hwsdk.graph.dims import (
     simplify,
     substitute,
 )
+
+Planned = tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]  # and what each costs, over the dims
 
 VERSIONS = 4
 ABLE = Abilities(max_buffers=4, split_k=True)
@@ -96,9 +100,7 @@ class Contractions:
     ) -> None:
         self.chip, self.machine, self.ranges, self.precision = chip, machine, ranges, precision
         self.constants = constants
-        fed = frozenset(u.intrinsic.name for u in matrix_uses(chip.target) if u.intrinsic is not None)
-        self.able = replace(ABLE, fed=fed)
-        self.plans: dict[Contraction, tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]] = {}
+        self.plans: dict[tuple[Contraction, frozenset[str]], Planned] = {}
 
     def lower(self, kernel: Kernel) -> tuple[list[Lowered], list[Tensor]]:
         """The launches of a kernel, each in its versions, and the buffers between them."""
@@ -197,27 +199,62 @@ class Contractions:
         }
         if not uses:
             return [], []
-        schedules, costs = self._planned(self._problem(source, a, b))
+        problem, streamed = self._problem(source, a, b), self._streamed(source, a, b)
+        schedules, costs = self._planned(problem, {*uses, *streamed})
         fast: list[_Version] = []
         plain: list[Lowered] = []
         for number, schedule in enumerate(schedules):
-            use, tile = uses.get(schedule.intrinsic), _tile(schedule)
-            if use is None or tile.waves > self.chip.waves(tile.waves):
-                continue
             name = kernel.name if len(schedules) == 1 else f"{kernel.name}_v{number}"
+            use = streamed.get(schedule.intrinsic) or uses[schedule.intrinsic]
             fast += self._pipelined(kernel, name, number, schedule, use)
-            if not plain and not schedule.k_part:
-                block = TensorContraction(kernel, self.chip, self.machine, self.ranges, use, tile)
-                plain += [made for made in [block.lower(f"{name}_any", schedule)] if self._fits(made)]
+            if not plain and not schedule.k_part and schedule.intrinsic in uses:
+                plain += self._any(kernel, name, schedule, use)
+        plain = plain or self._spare(kernel, problem, uses)
         made, between = self._chosen(kernel, source, fast, [costs[v.number] for v in fast], plain)
         return [packed(x, packing) for x in made], between
+
+    def _streamed(self, source: LaneContraction, a: str, b: str) -> dict[str, ResidentUse]:
+        """Intrinsics that read A and B from the scratchpad as their lines lie in memory."""
+        along = tuple(x.along_k for x in source.operands)
+        return {
+            u.intrinsic.name: u
+            for u in resident_uses(self.chip.target)
+            if u.intrinsic is not None
+            and (u.left.dtype, u.right.dtype) == (a, b) == (source.parts.a.dtype, source.parts.b.dtype)
+            and _holds(u.acc.dtype, source.dtype)
+            and (u.left.along_k, u.right.along_k) == along
+        }
+
+    def _any(
+        self, kernel: Kernel, name: str, schedule: ContractionSchedule, use: MatrixUse
+    ) -> list[Lowered]:
+        """The kernel for any sizes, if it fits."""
+        tile = _tile(schedule)
+        if tile.waves > self.chip.waves(tile.waves):
+            return []
+        block = TensorContraction(kernel, self.chip, self.machine, self.ranges, use, tile)
+        return [made for made in [block.lower(f"{name}_any", schedule)] if self._fits(made)]
+
+    def _spare(self, kernel: Kernel, problem: Contraction, uses: Mapping[str, MatrixUse]) -> list[Lowered]:
+        """What runs where operands in the scratchpad cannot be read: fragments in registers, planned for one size."""
+        schedules, _ = self._planned(problem.at(), uses)
+        for schedule in schedules:
+            name, use = f"{kernel.name}_spare", uses[schedule.intrinsic]
+            piped = [] if schedule.k_part else self._pipelined(kernel, name, 0, schedule, use)
+            for plain in self._any(kernel, name, schedule, use) if not schedule.k_part else ():
+                return [with_fallback(v.made, v.guard, plain) if v.guard != 1 else v.made for v in piped] or [plain]
+        return []
 
     def _pipelined(
         self, kernel: Kernel, name: str, number: int, schedule: ContractionSchedule, use: MatrixUse
     ) -> list[_Version]:
         """The kernel for whole chunks, if there is one; parts of k are whole wherever all of k is."""
-        given = (self.chip, self.machine, self.ranges, use, _tile(schedule))
-        piped = PipelinedContraction(kernel, *given)
+        tile = _tile(schedule, use.members)
+        if tile.waves > self.chip.waves(tile.waves):
+            return []
+        given = (self.chip, self.machine, self.ranges, use, tile)
+        kind = StreamedContraction if isinstance(use, ResidentUse) else PipelinedContraction
+        piped = kind(kernel, *given)
         guard = 0 if piped.conditions is None else simplify(piped.guard, self.ranges)
         if guard == 0:
             return []
@@ -226,7 +263,7 @@ class Contractions:
             if not splits_depth(kernel):
                 return []
             part = depth_part(kernel, schedule.k_part, self.ranges)
-            piped, name, between = PipelinedContraction(part, *given), f"{name}_parts", part.outputs[0]
+            piped, name, between = kind(part, *given), f"{name}_parts", part.outputs[0]
         made = piped.lower(name, schedule)
         return [_Version(number, made, guard, between)] if self._fits(made) else []
 
@@ -264,18 +301,20 @@ class Contractions:
         asked = self.precision
         return (asked, asked) if own == ("f32", "f32") and asked not in (None, "f32") else own
 
-    def _planned(self, problem: Contraction) -> tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]:
-        if problem not in self.plans:
-            self.plans[problem] = self._plan(problem)
-        return self.plans[problem]
+    def _planned(self, problem: Contraction, fed: Iterable[str]) -> Planned:
+        """Schedules on these intrinsics, with what they cost."""
+        key = problem, frozenset(fed)
+        if key not in self.plans:
+            self.plans[key] = self._plan(problem, replace(ABLE, fed=key[1]))
+        return self.plans[key]
 
-    def _plan(self, problem: Contraction) -> tuple[tuple[ContractionSchedule, ...], tuple[Dim, ...]]:
+    def _plan(self, problem: Contraction, able: Abilities) -> Planned:
         try:
             if not problem.dynamic:
-                best = plan(self.chip.target, problem, self.able)
-                spare = plan(self.chip.target, problem, replace(self.able, split_k=False))
+                best = plan(self.chip.target, problem, able)
+                spare = plan(self.chip.target, problem, replace(able, split_k=False))
                 return ((best,), (0,)) if not best.k_part else ((best, spare), (0, 1))
-            found = family(self.chip.target, problem, sample_points(problem), VERSIONS, self.able)
+            found = family(self.chip.target, problem, sample_points(problem), VERSIONS, able)
         except PlanError:
             return (), ()
         return tuple(v.schedule for v in found.versions), tuple(v.cost for v in found.versions)
@@ -298,11 +337,13 @@ def _holds(have: str, want: str) -> bool:
     )
 
 
-def _tile(schedule: ContractionSchedule) -> BlockTile:
+def _tile(schedule: ContractionSchedule, members: int = 1) -> BlockTile:
     """The schedule as a block of whole intrinsics; what the planner clipped to the problem is rounded up again."""
     (bm, bn, bk), (wm, wn), (um, un, uk) = schedule.tiles, schedule.register_tile, schedule.unit_shape
     wm, wn = _up(wm, um), _up(wn, un)
-    return BlockTile(_up(bm, wm), _up(bn, wn), _up(bk, uk), wm, wn, schedule.buffers, schedule.occupancy)
+    return BlockTile(
+        _up(bm, wm), _up(bn, wn), _up(bk, uk), wm, wn, schedule.buffers, schedule.occupancy, members
+    )
 
 
 def _up(x: int, granule: int) -> int:

@@ -27,13 +27,14 @@ LANE = "lane"  # the loop variable over lanes of a lockstep group
 @dataclass(frozen=True)
 class Fragment:
     """coords: names of the coordinates; base[item][c]: coordinate c of the item in lane 0; fields[c]: (shift, bits,
-    weight) of the lane's number that are added."""
+    weight) of the lane's number that are added; number: what that number is called."""
 
     operand: str
     dtype: str
     coords: tuple[str, ...]
     base: tuple[tuple[int, ...], ...]
     fields: tuple[tuple[tuple[int, int, int], ...], ...]
+    number: str = LANE
 
     @property
     def stored(self) -> str:
@@ -60,7 +61,8 @@ class Fragment:
         c = self.coords.index(coord)
         total: Index = self.base[item][c]
         for shift, bits, weight in self.fields[c]:
-            part = floordiv(sym(LANE), 1 << shift) if shift else sym(LANE)
+            lane = sym(self.number)
+            part = floordiv(lane, 1 << shift) if shift else lane
             total = total + mod(part, 1 << bits) * weight
         return total
 
@@ -142,6 +144,11 @@ class MatrixUse:
     b: Fragment
     acc: Fragment
     addend: str  # operand that holds c; the same as acc.operand where it is updated in place
+
+    @property
+    def members(self) -> int:
+        """Lockstep groups that execute one use."""
+        return 1
 
     @property
     def row(self) -> str:

@@ -13,7 +13,7 @@ consists of products and the moves that feed them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -79,6 +79,9 @@ class PipelinedContraction(TensorContraction):
     @cached_property
     def conditions(self) -> list[Index] | None:
         """What must be zero for this version to run; None where it never may."""
+        return self._conditions()
+
+    def _conditions(self) -> list[Index] | None:
         if self.plain or not self.parts.k:
             return None
         found = [p.conditions() for p in self.panels]
@@ -112,44 +115,53 @@ class PipelinedContraction(TensorContraction):
         return (*(s for p in self.panels for s in p.before()), *body)
 
     def _ring(self, depth: Index, mi: int, ni: int) -> Body:
-        """Copies run ahead by all slots but one."""
-        copy, stages = self.chip.copy, self.tile.stages
+        """Copies run ahead of products."""
+        copy, stages, ahead = self.chip.copy, self.tile.stages, self._ahead
         assert copy is not None
-        ahead = stages - 1
-        commit, wait = Sync(copy.commit), Sync(copy.wait, pending=ahead - 1)
         blocks, full = ceildiv(depth, self.tile.bk), floordiv(depth, self.tile.bk)
         unrolled = self._unrolled(
             mi * ni * (self.tile.bk // self.use.roles.k) + sum(p.instructions for p in self.panels)
         )
         rounds = floordiv(maximum(0, full - ahead), unrolled)
-        barrier = self._barrier()
 
         def filled(block: Index, slot: Index) -> Stmt:
             """Any block: whole, at the end of k, or none."""
             edge = If(compare("lt", block, blocks), tuple(self._sent(block, slot, edge=True)))
             return If(compare("lt", block, full), tuple(self._sent(block, slot, edge=False)), (edge,))
 
-        start = For("n", ahead, (filled(sym("n"), sym("n")), commit))
+        start = For("n", ahead, (filled(sym("n"), sym("n")), Sync(copy.commit)))
         steady: list[Stmt] = []
         for number in range(unrolled):
             coming = sym("round") * unrolled + number + ahead
-            steady += [wait, barrier, *self._sent(coming, (number + ahead) % stages, edge=False), commit]
-            steady += self._multiplied(mi, ni, number % stages)
+            sent = self._sent(coming, (number + ahead) % stages, edge=False)
+            steady += self._turn(sent, mi, ni, number % stages)
         block, done = sym("rest") + ahead + sym("done"), Let("done", FromIndex("i64", rounds * unrolled))
-        last = (
-            wait,
-            barrier,
-            filled(block, mod(sym("rest") + ahead, stages)),
-            commit,
-            *self._multiplied(mi, ni, mod(sym("rest"), stages)),
-        )
+        last = self._turn([filled(block, mod(sym("rest") + ahead, stages))], mi, ni, mod(sym("rest"), stages))
         return (
             start,
             For("round", rounds, tuple(steady)),
             done,
-            For("rest", blocks - sym("done"), last),
-            Sync(copy.wait),
+            For("rest", blocks - sym("done"), tuple(last)),
+            *self._closed(),
         )
+
+    @property
+    def _ahead(self) -> int:
+        """Blocks by which copies run ahead: all slots but the one that is multiplied."""
+        return self.tile.stages - 1
+
+    def _turn(self, sent: Sequence[Stmt], mi: int, ni: int, slot: Index) -> list[Stmt]:
+        """One block is multiplied, another sent for."""
+        copy = self.chip.copy
+        assert copy is not None
+        wait = Sync(copy.wait, pending=self._ahead - 1)
+        return [wait, self._barrier(), *sent, Sync(copy.commit), *self._multiplied(mi, ni, slot)]
+
+    def _closed(self) -> list[Stmt]:
+        """Behind the last block."""
+        copy = self.chip.copy
+        assert copy is not None
+        return [Sync(copy.wait)]
 
     def _unrolled(self, work: int) -> int:
         """Blocks of a round: as often around the ring as makes addresses and loop control rare among products."""

@@ -54,8 +54,8 @@ from hwsdk.graph.dims import Ranges, ceildiv, floordiv, maximum, minimum, mod, p
 
 @dataclass(frozen=True)
 class BlockTile:
-    """Elements of a workgroup's block (bm, bn, bk) and of a group's part (wm, wn); blocks in the scratchpad at once;
-    workgroups that a core keeps in flight."""
+    """Elements of a workgroup's block (bm, bn, bk) and of a part (wm, wn); blocks in the scratchpad at once; workgroups
+    that a core keeps in flight; lockstep groups that have a part together."""
 
     bm: int
     bn: int
@@ -64,10 +64,11 @@ class BlockTile:
     wn: int
     stages: int = 1
     occupancy: int = 1
+    members: int = 1
 
     @property
     def waves(self) -> int:
-        return (self.bm // self.wm) * (self.bn // self.wn)
+        return (self.bm // self.wm) * (self.bn // self.wn) * self.members
 
 
 class TensorContraction:
@@ -140,9 +141,12 @@ class TensorContraction:
         waves_down = tile.bm // tile.wm
         mi, ni = tile.wm // use.roles.m, tile.wn // use.roles.n
         wave: Index = sym("wave") if self.chip.wave is not None else 0
+        wave = floordiv(wave, tile.members) if tile.members > 1 else wave
+        member = Let(use.acc.number, FromIndex("i64", mod(sym("t"), tile.members * self.chip.width)))
         acc = Buffer("acc", use.acc.dtype, (mi * ni * use.acc.items,), self.chip.registers.name)
         clear = Store("acc", (sym("i"),), Const(use.acc.dtype, 0))
         return (
+            *((member,) if tile.members > 1 else ()),
             Let("row_part", FromIndex("i64", mod(wave, waves_down) * tile.wm if waves_down > 1 else 0)),
             Let("column_part", FromIndex("i64", floordiv(wave, waves_down) * tile.wn)),
             Alloc(acc),
