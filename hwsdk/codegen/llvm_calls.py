@@ -253,7 +253,9 @@ def _settle(outer: Emitter, sync: TargetSync) -> None:
         place = s.place(view.buffer)
         at, items, kind = _register_elements(outer, stmt, name, view)
         lanes = items if kind.startswith("<") else 0
-        lines, text = settled(s.target, stmt.name, name, outer.memory.read_elements(place, at, lanes), s.f.fresh)
+        lines, text = settled(
+            s.target, stmt.name, name, outer.memory.read_elements(place, at, lanes), s.f.fresh
+        )
         s.f.current.lines += [f"  {line}" for line in lines]
         outer.memory.write_elements(place, at, text, lanes)
         s.touch(view.buffer)

@@ -228,7 +228,9 @@ class _Emitter:
         return {str(r.name): self.join(str(r.name), [bound[str(r.name)]], r.piece) for r in results}
 
 
-def settled(target: Target, intrinsic: str, operand: str, value: str, fresh: Callable[[], str]) -> tuple[list[str], str]:
+def settled(
+    target: Target, intrinsic: str, operand: str, value: str, fresh: Callable[[], str]
+) -> tuple[list[str], str]:
     """IR lines that give an operand in registers a new name, before which it is not computed and behind which nothing
     that uses it can move; and that name.  Where the binding is no inline assembly the value is left alone."""
     x = compiled(target)[intrinsic]
@@ -244,7 +246,9 @@ def settled(target: Target, intrinsic: str, operand: str, value: str, fresh: Cal
     returned = kinds if count == 1 else f"{{{kinds}}}"
     given = ", ".join(f"{kind} {text}" for kind, text in pieces)
     out = emitter.let(f'call {returned} asm sideeffect "", "{constraints}"({given})')
-    parts = [out] if count == 1 else [emitter.let(f"extractvalue {returned} {out}, {i}") for i in range(count)]
+    parts = (
+        [out] if count == 1 else [emitter.let(f"extractvalue {returned} {out}, {i}") for i in range(count)]
+    )
     joined = emitter.join(operand, parts, argument.piece)
     return emitter.lines, joined
 

@@ -26,6 +26,7 @@ class Loop:
 
     products: int
     other: Counter[str]
+    instructions: int = 0
 
     @property
     def share(self) -> float:
@@ -66,7 +67,8 @@ def _densest(lines: Sequence[tuple[str, str]], branch: str, product: str, moves:
         names = [_name(x) for _, x in lines[at[target[1]] : i + 1] if x]
         products = sum(product in n for n in names)
         if products > best.products:
-            best = Loop(products, Counter(n for n in names if product not in n and n not in moves))
+            other = Counter(n for n in names if product not in n and n not in moves)
+            best = Loop(products, other, len(names))
     return best
 
 
@@ -78,11 +80,12 @@ def _name(instruction: str) -> str:
 
 @dataclass(frozen=True)
 class Assembled:
-    """registers: of one lane; spill_bytes: stores and loads; cubin: the file."""
+    """registers: of one lane; spill_bytes: stores and loads; cubin: the file; said: what the assembler printed."""
 
     registers: int
     spill_bytes: int
     cubin: Path
+    said: str
 
 
 def assemble(ptxas: str, text: str, cpu: str, folder: Path) -> Assembled:
@@ -97,4 +100,4 @@ def assemble(ptxas: str, text: str, cpu: str, folder: Path) -> Assembled:
     registers = re.search(r"Used (\d+) registers", said)
     assert registers is not None
     spills = sum(int(x) for x in re.findall(r"(\d+) bytes spill", said))
-    return Assembled(int(registers[1]), spills, out)
+    return Assembled(int(registers[1]), spills, out, said)

@@ -220,9 +220,7 @@ def _put(batch: Batch, o: _Operand, values: Array) -> None:
     o.cells.valid[at] = True
 
 
-def _depart(
-    batch: Batch, unit: str, sources: list[_Operand], results: list[tuple[_Operand, Array]]
-) -> None:
+def _depart(batch: Batch, unit: str, sources: list[_Operand], results: list[tuple[_Operand, Array]]) -> None:
     """The elements are on their way until the matching wait."""
     flight = Flight()
     for o in sources:

@@ -177,7 +177,7 @@ def plain_use(width: int, across: int, rows: int, columns: int, dtype: str) -> M
     return MatrixUse(None, roles, a, b, acc, "acc")
 
 
-class _Key:
+class TargetKey:
     """A target as a cache key, by identity."""
 
     def __init__(self, target: Target) -> None:
@@ -187,16 +187,16 @@ class _Key:
         return id(self.target)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and other.target is self.target
+        return isinstance(other, TargetKey) and other.target is self.target
 
 
 def matrix_uses(target: Target) -> tuple[MatrixUse, ...]:
     """All matrix intrinsics of lockstep groups whose operands lie in registers."""
-    return _matrix_uses(_Key(target))
+    return _matrix_uses(TargetKey(target))
 
 
 @lru_cache(maxsize=16)
-def _matrix_uses(key: _Key) -> tuple[MatrixUse, ...]:
+def _matrix_uses(key: TargetKey) -> tuple[MatrixUse, ...]:
     target = key.target
     out = []
     registers = {m.name for m in target.memories if m.kind == "registers"}

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsdk.codegen.loop_ir import Binary, Buffer, Const, FromIndex, Index, Value
-from hwsdk.codegen.lower.simt.fragments import Fragment, MatrixUse, fragment
+from hwsdk.codegen.lower.simt.fragments import Fragment, MatrixUse, TargetKey, fragment
 from hwsdk.codegen.lower.simt.panel import Panel
 from hwsdk.codegen.planner.roles import Roles, contraction_roles
 from hwsdk.dtypes import DTYPES
@@ -130,26 +130,13 @@ class ResidentUse(MatrixUse):
         return self.together
 
 
-class _Key:
-    """A target as a cache key, by identity."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-
-    def __hash__(self) -> int:
-        return id(self.target)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and other.target is self.target
-
-
 def resident_uses(target: Target) -> tuple[ResidentUse, ...]:
     """All matrix intrinsics of lockstep groups that read A and B from the scratchpad, beside the instruction stream."""
-    return _resident_uses(_Key(target))
+    return _resident_uses(TargetKey(target))
 
 
 @lru_cache(maxsize=16)
-def _resident_uses(key: _Key) -> tuple[ResidentUse, ...]:
+def _resident_uses(key: TargetKey) -> tuple[ResidentUse, ...]:
     made = (_use(key.target, x) for x in key.target.intrinsics.values())
     return tuple(u for u in made if u is not None)
 
@@ -157,7 +144,13 @@ def _resident_uses(key: _Key) -> tuple[ResidentUse, ...]:
 def _use(target: Target, x: Intrinsic) -> ResidentUse | None:
     roles, width = contraction_roles(target, x), target.levels[-1].count or 1
     c = compiled(target)[x.name]
-    if roles is None or roles.broadcast_a or c.lanes % width or c.lanes == 1 or not target.levels[-1].lockstep:
+    if (
+        roles is None
+        or roles.broadcast_a
+        or c.lanes % width
+        or c.lanes == 1
+        or not target.levels[-1].lockstep
+    ):
         return None
     kinds = {m.name: m.kind for m in target.memories}
     where = [kinds.get(x.operands[o].place) for o in (roles.a, roles.b, roles.acc)]
@@ -204,7 +197,9 @@ def _resident(c: CompiledIntrinsic, roles: Roles, name: str, rows: int) -> Resid
 class ResidentPanel(Panel):
     """A panel whose blocks lie as an intrinsic reads them."""
 
-    tables: list[tuple[NDArray[np.int64], Index]] = field(default_factory=list)  # chunks by lane, and their names
+    tables: list[tuple[NDArray[np.int64], Index]] = field(
+        default_factory=list
+    )  # chunks by lane, and their names
 
     @property
     def resident(self) -> Resident:

@@ -3,7 +3,7 @@
     ring         as in `pipelined`, with one slot more under way: the block before is still being multiplied while this
                  one is started, and only the slot of the one before that is filled again
     order        own copies have arrived, what lanes wrote is handed to the unit, all lanes meet; the block's products
-                 are started, copies for a later block are sent, and then the products of the block before are waited for
+                 are started, copies for a later block are sent, then the products of the block before are waited for
 
 Design choice: nothing but addresses is computed in the loop, and registers hold accumulators alone.  Which fences,
 sets and waits there are is the description's word for the intrinsic's unit.
@@ -85,4 +85,3 @@ class StreamedContraction(PipelinedContraction):
         assert isinstance(panel, ResidentPanel)
         row = sym("column_part" if side else "row_part") + moved
         return View(f"s{panel.name}", (slot * panel.block + panel.at(row, step),))
-
