@@ -225,9 +225,7 @@ class Contractions:
             and (u.left.along_k, u.right.along_k) == along
         }
 
-    def _any(
-        self, kernel: Kernel, name: str, schedule: ContractionSchedule, use: MatrixUse
-    ) -> list[Lowered]:
+    def _any(self, kernel: Kernel, name: str, schedule: ContractionSchedule, use: MatrixUse) -> list[Lowered]:
         """The kernel for any sizes, if it fits."""
         tile = _tile(schedule)
         if tile.waves > self.chip.waves(tile.waves):
@@ -242,7 +240,9 @@ class Contractions:
             name, use = f"{kernel.name}_spare", uses[schedule.intrinsic]
             piped = [] if schedule.k_part else self._pipelined(kernel, name, 0, schedule, use)
             for plain in self._any(kernel, name, schedule, use) if not schedule.k_part else ():
-                return [with_fallback(v.made, v.guard, plain) if v.guard != 1 else v.made for v in piped] or [plain]
+                return [with_fallback(v.made, v.guard, plain) if v.guard != 1 else v.made for v in piped] or [
+                    plain
+                ]
         return []
 
     def _pipelined(
