@@ -147,3 +147,27 @@ def test_scores_are_never_in_memory() -> None:
 def test_heads_too_deep_for_registers_are_three_kernels() -> None:
     made = api.compile_stages(masked("f32", 264, 264), target("lanes"))
     assert [item.loop.name.split("_")[1] for item in made.lowered] == ["contraction", "row", "contraction"]
+
+
+@pytest.mark.parametrize(
+    ("chip", "precision", "intrinsic", "bits"),
+    [
+        ("cuda-sm80", "bf16", "mma_m16n8k16_bf16", 8),
+        ("cuda-sm80", "tf32", "mma_m16n8k8_tf32", 11),
+        ("rocm-gfx90a", "f16", "mfma_16x16x16_f16", 11),
+    ],
+)
+def test_a_precision_that_was_asked_for_reaches_both_products(
+    chip: str, precision: str, intrinsic: str, bits: int
+) -> None:
+    """Operands are rounded where they are staged; sums and the softmax stay f32."""
+    made = api.compile_stages(masked("f32", 24, 40), load_target(chip), precision=precision)
+    assert planned(made).intrinsic == intrinsic
+    run = api.instructions(made)
+    for size in SIZES:
+        x = arrays("f32", 24, 40, size)
+        want = reference(x, 24, 40)
+        got = next(iter(run(**x).values()))
+        # a score of 24 products is off by about 5 roundings of 1/4, a weight and its value by one each: 16 are ample
+        bound = 2.0**-bits * 16 * max(1.0, float(np.abs(want).max(initial=0.0)))
+        assert np.abs(got.reshape(want.shape) - want).max(initial=0.0) <= bound

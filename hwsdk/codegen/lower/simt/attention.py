@@ -46,6 +46,7 @@ from hwsdk.codegen.lower.simt.across import Across, Exchange
 from hwsdk.codegen.lower.simt.attention_tiles import AttentionTile, MatrixProducts, PlainProducts, clear
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import Fragment, matrix_uses
+from hwsdk.codegen.lower.simt.rounding import rounded, stored_as
 from hwsdk.codegen.lower.simt.schedules import (
     LaneAttentionSchedule,
     lanes_reason,
@@ -68,9 +69,15 @@ DEEPEST = 256  # of heads: beyond it, registers cannot hold the sums of a row
 
 
 def lower_attention(
-    kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges, constants: frozenset[str]
+    kernel: Kernel,
+    chip: SimtChip,
+    machine: Machine,
+    ranges: Ranges,
+    constants: frozenset[str],
+    precision: str | None = None,
 ) -> Lowered | None:
-    """The streaming kernel; None where the parts do not fit together or into the chip."""
+    """The streaming kernel; None where the parts do not fit together or into the chip.  precision: as for other
+    products, of f32 operands."""
     if not AttentionLowering.accepts(kernel, ranges) or chip.scratch is None:
         return None
     parts = AttentionLowering(kernel, machine, ranges, chip.group.name, constants)
@@ -83,29 +90,30 @@ def lower_attention(
     for tile in TILES:
         if tile.waves != chip.waves(tile.waves):
             continue
-        made = _products(parts, chip, tile)
+        made = _products(parts, chip, tile, precision)
         if made is not None and _fits(made, chip):
             return StreamingAttention(parts, chip, machine, ranges, made).lower()
     return None
 
 
 def _products(
-    parts: AttentionLowering, chip: SimtChip, tile: AttentionTile
+    parts: AttentionLowering, chip: SimtChip, tile: AttentionTile, precision: str | None
 ) -> MatrixProducts | PlainProducts | None:
     """How the two products of these dtypes are computed; None where a tile is no whole number of steps."""
     first, second = parts.first.parts, parts.second.parts
     depth, values = int(str(parts.first.extents[2])), int(str(parts.second.extents[1]))
     dtypes = {first.a.dtype, first.b.dtype, second.a.dtype, second.b.dtype}
-    acc, weight = parts.first.dtype, second.a.dtype
-    uses = [u for u in matrix_uses(chip.target) if {u.a.dtype, u.b.dtype} == dtypes and u.acc.dtype == acc]
+    acc = parts.first.dtype
+    taken = {precision} if dtypes == {"f32"} and precision else dtypes
+    uses = [u for u in matrix_uses(chip.target) if {u.a.dtype, u.b.dtype} == taken and u.acc.dtype == acc]
     if uses and acc == parts.second.dtype:
         use = max(uses, key=lambda u: (u.roles.k, u.roles.n))
-        made = MatrixProducts(chip, tile, depth, values, acc, weight, use)
+        made = MatrixProducts(chip, tile, depth, values, acc, use)
         whole = tile.columns % use.roles.k == 0 and tile.columns % use.roles.n == 0
         return made if whole and _shared(use.acc, *made.names) is not None else None
     if dtypes != {acc} or acc != parts.second.dtype or DTYPES[acc].kind != "f":
         return None
-    plain = PlainProducts(chip, tile, depth, values, acc, weight)
+    plain = PlainProducts(chip, tile, depth, values, acc)
     return plain if tile.columns % max(plain.side, 4) == 0 else None
 
 
@@ -251,7 +259,7 @@ class StreamingAttention:
 
     def _query_by_scratchpad(self, runs: list[tuple[int, int, Index, Index]]) -> list[Stmt]:
         """The block of Q where keys will be staged, from there into registers."""
-        dtype, v, barrier = self.first.parts.a.dtype, sym("v"), self.across.barrier()
+        dtype, v, barrier = stored_as(self.products.operand), sym("v"), self.across.barrier()
         out = [*self._staged("sk", self.first, "f_", sym("row0"), query=True), barrier]
         for first, length, row, depth in runs:
             cell = Load(dtype, "sk", (sym("row_part") + row, depth + v))
@@ -266,7 +274,7 @@ class StreamingAttention:
         index = load.index[0]
         moved = {n: x + v if n == along else x for n, x in place.items()}
         offset = index if isinstance(index, int) else substitute(index, moved)
-        value: Value = Load(load.dtype, load.buffer, (offset,))
+        value = rounded(Load(load.dtype, load.buffer, (offset,)), self.products.operand)
         return (For("v", wide, (Store(to, (*at[:-1], at[-1] + v), value),), "vector"),)
 
     def _staged(
@@ -316,9 +324,8 @@ class StreamingAttention:
         assert known is not None
         index = load.index[0]
         offset = index if isinstance(index, int) else substitute(index, {**here, along: place})
-        return Select(
-            load.dtype, known, Load(load.dtype, load.buffer, (offset,), known), Const(load.dtype, 0)
-        )
+        value = Load(load.dtype, load.buffer, (offset,), known)
+        return rounded(Select(load.dtype, known, value, Const(load.dtype, 0)), self.products.operand)
 
     def _wide(self, load: Load, along: str, length: int) -> int:
         """Elements of one access along a line."""

@@ -20,7 +20,6 @@ from hwsdk.codegen.loop_ir import (
     Binary,
     Body,
     Buffer,
-    Cast,
     Const,
     For,
     FromIndex,
@@ -37,6 +36,7 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import Fragment, MatrixUse
 from hwsdk.codegen.lower.simt.group_copy import GroupCopy, group_copies
+from hwsdk.codegen.lower.simt.rounding import rounded
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import floordiv, mod, sym
 
@@ -53,14 +53,18 @@ class AttentionTile:
 
 @dataclass(frozen=True)
 class Products:
-    """What both kinds share.  depth: of Q and K; values: columns of V; dtype: of sums; weight: of the weights."""
+    """What both kinds share.  depth: of Q and K; values: columns of V; dtype: of sums."""
 
     chip: SimtChip
     tile: AttentionTile
     depth: int
     values: int
     dtype: str
-    weight: str
+
+    @property
+    def operand(self) -> str:
+        """Dtype of what is multiplied."""
+        return self.dtype
 
     @property
     def lanes(self) -> int:
@@ -80,6 +84,10 @@ class Products:
 @dataclass(frozen=True)
 class MatrixProducts(Products):
     use: MatrixUse
+
+    @property
+    def operand(self) -> str:
+        return self.use.a.dtype
 
     @property
     def rows(self) -> int:
@@ -133,11 +141,11 @@ class MatrixProducts(Products):
     def scratch(self) -> list[Buffer]:
         use, (depth, values), tile = self.use, self.padded, self.tile
         out = [
-            self.staged("sk", use.b.dtype, tile.columns, depth),
-            self.staged("sv", use.b.dtype, tile.columns, values),
+            self.staged("sk", use.b.stored, tile.columns, depth),
+            self.staged("sv", use.b.stored, tile.columns, values),
         ]
         if self.direct is None:
-            out.append(self.staged("sp", use.a.dtype, tile.waves * self.rows, tile.columns))
+            out.append(self.staged("sp", use.a.stored, tile.waves * self.rows, tile.columns))
         return out
 
     def query(self) -> tuple[Buffer | None, list[tuple[int, int, Index, Index]]]:
@@ -151,7 +159,7 @@ class MatrixProducts(Products):
 
     def head(self) -> list[Stmt]:
         count = self.padded[0] // self.use.roles.k * self.use.a.items
-        return [Alloc(Buffer("fq", self.use.a.dtype, (count,), self.registers))]
+        return [Alloc(Buffer("fq", self.use.a.stored, (count,), self.registers))]
 
     def _use(self, acc: str, tile: int, a: str, first: int) -> Intrin:
         """The product for a tile of accumulators and its fragment in `fb`."""
@@ -173,7 +181,7 @@ class MatrixProducts(Products):
         """What a step of k needs of a staged block, `tiles` side by side, in `fb`; inner: what its lines are along."""
         use, part, at = self.use, self.use.b, 0
         total = tiles * part.items
-        out: list[Stmt] = [Alloc(Buffer("fb", part.dtype, (total,), self.registers))]
+        out: list[Stmt] = [Alloc(Buffer("fb", part.stored, (total,), self.registers))]
 
         def place(lines: Fragment, item: int, tile: int, v: Index) -> tuple[Index, Index]:
             row, depth = (lines.at(item, c) for c in (use.column, use.depth))
@@ -189,7 +197,7 @@ class MatrixProducts(Products):
                 at += copy.items
                 continue
             length = part.runs(inner)[0][1]
-            cell = Load(part.dtype, source, place(part, item, tile, sym("v")))
+            cell = Load(part.stored, source, place(part, item, tile, sym("v")))
             out.append(For("v", length, (Store("fb", (at + sym("v"),), cell),), "vector"))
             at += length
         return out
@@ -198,8 +206,8 @@ class MatrixProducts(Products):
         """The copy that fills most items of B from `item` on, and the lines that lanes address for it."""
         chip, part = self.chip, self.use.b
         wide = (
-            chip.access_bytes // DTYPES[part.dtype].size_bytes
-        )  # what lines of the scratchpad are multiples of
+            chip.access_bytes // DTYPES[part.stored].size_bytes
+        )  # lines of the scratchpad are multiples of it
         for copy in group_copies(chip):
             if copy.items <= left and copy.length == wide and chip.access_bytes % copy.align == 0:
                 lines = copy.lines(part, self.use.column, self.use.roles.n, item, inner)
@@ -211,7 +219,7 @@ class MatrixProducts(Products):
         """The weights in `s` times the staged block of V, onto `o`."""
         use, out = self.use, list[Stmt]()
         steps = self.tile.columns // use.roles.k
-        out.append(Alloc(Buffer("fp", use.a.dtype, (steps * use.a.items,), self.registers)))
+        out.append(Alloc(Buffer("fp", use.a.stored, (steps * use.a.items,), self.registers)))
         out += self._operands(barrier)
         tiles = self.sums[1]
         for kk in range(steps):
@@ -226,7 +234,7 @@ class MatrixProducts(Products):
         if direct is not None:
             for kk, (item, (tile, own)) in pairs(range(steps), enumerate(direct)):
                 at = (kk * use.roles.k // use.roles.n + tile) * use.acc.items + own
-                weight = Cast(use.a.dtype, Load(use.acc.dtype, "s", (at,)))
+                weight = rounded(Load(use.acc.dtype, "s", (at,)), use.a.dtype)
                 out.append(Store("fp", (kk * use.a.items + item,), weight))
             return out
         for j, (item, _) in pairs(range(self.scores[1]), enumerate(use.acc.base)):
@@ -234,14 +242,14 @@ class MatrixProducts(Products):
                 sym("row_part") + use.acc.at(item, use.row),
                 j * use.roles.n + use.acc.at(item, use.column),
             )
-            weight = Cast(use.a.dtype, Load(use.acc.dtype, "s", (j * use.acc.items + item,)))
+            weight = rounded(Load(use.acc.dtype, "s", (j * use.acc.items + item,)), use.a.dtype)
             out.append(Store("sp", cell, weight))
         out.append(barrier)
         for kk in range(steps):
             for first, length in use.a.runs(use.depth):
                 line = sym("row_part") + use.a.at(first, use.row)
                 place = kk * use.roles.k + use.a.at(first, use.depth) + sym("v")
-                value = Load(use.a.dtype, "sp", (line, place))
+                value = Load(use.a.stored, "sp", (line, place))
                 at = kk * use.a.items + first
                 out.append(For("v", length, (Store("fp", (at + sym("v"),), value),), "vector"))
         return out

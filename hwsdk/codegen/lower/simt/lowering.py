@@ -24,7 +24,7 @@ class SimtLowering:
     """Lowers the kernels of one model for one description."""
 
     def __init__(self, target: Target, graph: Graph, ranges: Ranges, precision: str | None = None) -> None:
-        self.target, self.graph, self.ranges = target, graph, ranges
+        self.target, self.graph, self.ranges, self.precision = target, graph, ranges, precision
         self.chip = SimtChip.of(target)
         self.constants = frozenset(graph.constants)
         self.machine = Machine.of(target)
@@ -45,7 +45,9 @@ class SimtLowering:
                 self._between += between
                 return loops
             case "attention":
-                streaming = lower_attention(kernel, self.chip, self.machine, self.ranges, self.constants)
+                streaming = lower_attention(
+                    kernel, self.chip, self.machine, self.ranges, self.constants, self.precision
+                )
                 if streaming is not None:
                     return [streaming]
                 return [x for part in kernel.parts for x in self._loops(part)]
