@@ -49,22 +49,27 @@ def measure(targets: Sequence[str], models: Sequence[str], precision: str | None
 def row(name: str, model: str, precision: str | None) -> dict[str, Any]:
     """One model compiled for one chip."""
     from hwsdk import api
+    from hwsdk.codegen.footprint import footprint
     from hwsdk.frontends import catalogue
     from hwsdk.ral_port.resources import inspect_code
 
     made = api.compile_stages(str(catalogue.fetch(model)), name, precision=precision)
     found = inspect_code(made.target, api.bundle_of(made).code)
-    planned = {x.loop.name: x.schedule for x in every_version(made)}
+    made_for = {x.loop.name: x for x in every_version(made)}
+    predicted = {symbol: footprint(made_for[symbol].loop, made.target) for symbol in found}
     matrix = matrix_units(made.target)
     kernels = {
         symbol: {
             "registers": taken.registers,
-            "predicted_registers": getattr(planned.get(symbol), "registers", None) or None,
+            "predicted_registers": predicted[symbol].registers,
+            "ratio": round(predicted[symbol].registers / taken.registers, 3),
             "spill_bytes": taken.spill_bytes,
             "private_bytes": taken.private_bytes,
             "scratch_bytes": taken.scratch_bytes + launch_scratch(made, symbol),
+            "predicted_scratch_bytes": predicted[symbol].scratch_bytes,
+            "predicted_resident": predicted[symbol].resident,
             "lanes": taken.lanes,
-            "planned_matrix": getattr(planned.get(symbol), "unit", "") in matrix,
+            "planned_matrix": getattr(made_for[symbol].schedule, "unit", "") in matrix,
             "matrix_instructions": matrix_instructions(made, symbol, taken.matrix_instructions),
         }
         for symbol, taken in found.items()
@@ -117,36 +122,36 @@ def problems(kernels: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return found
 
 
+def summary(kernels: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+    """The columns of one model on one chip behind its name."""
+    ratios = sorted(k["ratio"] for k in kernels)
+    beside = sorted(k["predicted_resident"] for k in kernels if k["predicted_resident"] is not None)
+    predicted = [k["predicted_scratch_bytes"] for k in kernels]
+    known = max((n for n in predicted if isinstance(n, int)), default=0)
+    return (
+        len(kernels),
+        max(k["registers"] for k in kernels),
+        f"{ratios[0]:.2f}, {ratios[len(ratios) // 2]:.2f}, {ratios[-1]:.2f}",
+        sum(bool(k["spill_bytes"]) for k in kernels),
+        f"{max(k['scratch_bytes'] for k in kernels) / 1024:.1f} ({known / 1024:.1f})",
+        beside[len(beside) // 2] if beside else "-",
+        sum(bool(k["matrix_instructions"]) for k in kernels),
+    )
+
+
 def show(figures: Mapping[str, Any]) -> None:
     """A table, then what is wrong."""
     print(report.heading(figures))
-    rows = []
-    for r in figures["rows"]:
-        kernels = list(r["kernels"].values())
-        ratios = sorted(
-            k["predicted_registers"] / k["registers"] for k in kernels if k["predicted_registers"]
-        )
-        middle = f"{ratios[len(ratios) // 2]:.2f}" if ratios else "-"
-        rows.append(
-            (
-                r["target"],
-                r["model"],
-                len(kernels),
-                max(k["registers"] for k in kernels),
-                middle,
-                sum(bool(k["spill_bytes"]) for k in kernels),
-                f"{max(k['scratch_bytes'] for k in kernels) / 1024:.1f}",
-                sum(bool(k["matrix_instructions"]) for k in kernels),
-            )
-        )
+    rows = [(r["target"], r["model"], *summary(list(r["kernels"].values()))) for r in figures["rows"]]
     head = (
         "target",
         "model",
         "kernels",
         "most registers",
-        "predicted / taken",
+        "predicted / taken (least, middle, most)",
         "spill",
-        "most scratch KiB",
+        "most scratch KiB (predicted)",
+        "workgroups on a core (middle)",
         "matrix",
     )
     report.table("Kernels that ship", head, rows)

@@ -42,7 +42,7 @@ Clocks = dict[str, float | None]
 
 _WHOLE = {
     "count", "max", "size_bytes", "reserved_bytes", "line_bytes", "granule_bytes", "align_bytes", "banks",
-    "bank_bytes", "ways", "in_flight", "address_registers",
+    "bank_bytes", "ways", "in_flight", "address_registers", "ahead_bytes",
 }  # fmt: skip
 
 

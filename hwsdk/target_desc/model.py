@@ -260,6 +260,8 @@ class Codegen:
     source: SourceCodegen | None = None
     address_registers: int | None = None  # scalar registers left for row pointers of an operand read in place
     default_precision: str | None = None  # dtype that f32 contractions use unless the user says otherwise
+    ahead_bytes: int = 0  # of a lane: in which loads of later iterations of an unrolled loop may wait
+    predication: bool = False  # loads behind a condition start as early: short branches become predicates
 
 
 @dataclass(frozen=True)
