@@ -30,6 +30,7 @@ ELEMENTS = 6000  # of one value, at every size
 STEPS = (4, 12)
 TRIES = 60
 BINDINGS = 3
+TIED = 0.4  # of the graphs
 SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64, 67)
 STATIC = (1, 2, 3, 4, 6, 8, 16)
 
@@ -63,12 +64,17 @@ class Growing:
         self.logic = "bool" in dtypes
         self.main = str(rng.choice(self.floats, p=_weights(self.floats)))
         self.symbols = ["n", "m", "k"][: int(rng.integers(1, 4))]
+        self.twins: dict[Dim, Dim] = {}  # two names of one size: where they meet, the graph learns it
         self.sizes = self._bindings()
 
     def _bindings(self) -> tuple[dict[str, int], ...]:
         """Ordinary sizes, other ones, and one where a symbol is 0 or 1."""
         rows = [{s: int(self.rng.choice(SIZES)) for s in self.symbols} for _ in range(BINDINGS)]
         rows[2][str(self.rng.choice(self.symbols))] = int(self.rng.integers(0, 2))
+        if self.rng.random() < TIED:
+            self.twins = {sym(self.symbols[0]): sym(self.symbols[-1])}
+            for row in rows:
+                row[self.symbols[-1]] = row[self.symbols[0]]
         return tuple(rows)
 
     def grow(self, name: str, steps: Mapping[str, tuple[float, Step]]) -> Sample:
@@ -187,9 +193,15 @@ class Growing:
         kept = tuple(i for i in range(len(like)) if i not in axes)
         return self.node("broadcast_in_dim", x, shape=tuple(like), dims=kept)
 
+    def alike(self, one: Sequence[Dim], two: Sequence[Dim]) -> bool:
+        """Are two shapes the same at every size of this graph?"""
+        return len(one) == len(two) and all(
+            a == b or all(evaluate(a, s) == evaluate(b, s) for s in self.sizes) for a, b in zip(one, two)
+        )
+
     def partner(self, x: Value, domain: str = "plain") -> Value:
         """Something of the same dtype and shape: a value, a new input, a row or a number broadcast."""
-        same = [v for v in self.pool if v.dtype == x.dtype and v.shape == x.shape]
+        same = [v for v in self.pool if v.dtype == x.dtype and self.alike(v.shape, x.shape)]
         choice = self.rng.random()
         if same and choice < 0.4:
             return same[int(self.rng.integers(len(same)))]
@@ -197,9 +209,9 @@ class Growing:
             return self.number(self.pick(0, 1, 2, 3), x)
         if choice < 0.8 and x.rank:
             axis = self.axis(x)
-            row = self.input(x.dtype, (x.shape[axis],), domain)
+            row = self.input(x.dtype, (self.twins.get(x.shape[axis], x.shape[axis]),), domain)
             return self.node("broadcast_in_dim", row, shape=x.shape, dims=(axis,))
-        return self.input(x.dtype, x.shape, domain)
+        return self.input(x.dtype, [self.twins.get(d, d) for d in x.shape], domain)
 
 
 def _kind(op: str, attrs: Mapping[str, Any]) -> str:

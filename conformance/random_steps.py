@@ -90,7 +90,7 @@ def _select(g: Growing) -> Value:
     if not g.logic:
         raise Skip
     x = g.any("fiu")
-    same = [v for v in g.pool if v.dtype == "bool" and v.shape == x.shape]
+    same = [v for v in g.pool if v.dtype == "bool" and g.alike(v.shape, x.shape)]
     condition = g.pick(*same) if same and g.flag() else g.node("gt", x, g.number(0, x))
     return g.node("select", condition, x, g.partner(x))
 

@@ -12,11 +12,12 @@ from hwsdk.codegen.driver import build_kernels
 from hwsdk.codegen.fusion import partition
 from hwsdk.codegen.lower.attention import attention_kernels
 from hwsdk.codegen.prepare import prepare
+from hwsdk.conformance.l4_random import DTYPES_USED
+from hwsdk.conformance.random_steps import sample
 from hwsdk.graph.dims import sym
 from hwsdk.graph.graph import Graph
 from tests.codegen.compiled import check, graph_of
 from tests.codegen.test_compiler_ops import attention, layer_norm, softmax
-from tests.graph.random_graphs import random_graph
 
 N, M = sym("n"), sym("m")
 
@@ -200,7 +201,7 @@ def test_why_neighbours_stay_apart(case: str) -> None:
 def test_every_value_between_kernels_has_a_reason() -> None:
     """Of random graphs: as many edges as the kernels themselves show, each with its reason."""
     for seed in range(60):
-        graph = prepare(random_graph(seed))
+        graph = prepare(sample(seed, DTYPES_USED).graph)
         cut, kernels = build_kernels(graph)
         anchors = {node: region.anchor for region in cut.regions for node in region.nodes}
         made = {t.name: k for k in kernels for t in k.outputs}

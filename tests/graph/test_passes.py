@@ -19,7 +19,7 @@ from hwsdk.graph.interpret import interpret
 from hwsdk.graph.passes import DEFAULT_PIPELINE, PASSES, run_passes, trace_passes
 from hwsdk.graph.text import parse_graph, print_graph
 from hwsdk.graph.verify import verify
-from tests.graph.random_graphs import random_inputs
+from tests.graph.random_inputs import random_inputs
 
 FOLDER = Path(__file__).parent / "passes"
 
