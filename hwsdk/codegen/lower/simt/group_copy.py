@@ -51,24 +51,29 @@ class GroupCopy:
     def lines(self, part: Fragment, coord: str, size: int, first: int, inner: str) -> Fragment | None:
         """What each lane must give the address of, to fill items `first` .. of fragments that follow each other along
         `coord` in steps of `size`; None where the neighbours of an address do not lie along `inner`."""
-        if DTYPES[part.dtype].bits != self.bits:
-            return None
-        lanes = self.came.shape[0]
-        own = part.table(lanes)
-        along = part.coords.index(coord)
-        wanted = np.empty((lanes, self.items, len(part.coords)), np.int64)
-        for item in range(self.items):
-            tile, place = divmod(first + item, part.items)
-            wanted[:, item] = own[:, place]
-            wanted[:, item, along] += tile * size
-        given = np.full((lanes, self.length, len(part.coords)), -1, np.int64)
-        given[self.came[..., 0], self.came[..., 1]] = wanted
-        given[self.givers :] = given[np.arange(self.givers, lanes) % self.givers]
-        steps = np.zeros((self.length, len(part.coords)), np.int64)
-        steps[:, part.coords.index(inner)] = np.arange(self.length)
-        if (given < 0).any() or (given != given[:, :1] + steps).any():
-            return None
-        return fragment_of(part.operand, part.dtype, part.coords, given)
+        return _lines(self, part, coord, size, first, inner)
+
+
+@lru_cache(maxsize=4096)  # asked for every fragment of an unrolled loop, with few different answers
+def _lines(copy: GroupCopy, part: Fragment, coord: str, size: int, first: int, inner: str) -> Fragment | None:
+    if DTYPES[part.dtype].bits != copy.bits:
+        return None
+    lanes = copy.came.shape[0]
+    own = part.table(lanes)
+    along = part.coords.index(coord)
+    wanted = np.empty((lanes, copy.items, len(part.coords)), np.int64)
+    for item in range(copy.items):
+        tile, place = divmod(first + item, part.items)
+        wanted[:, item] = own[:, place]
+        wanted[:, item, along] += tile * size
+    given = np.full((lanes, copy.length, len(part.coords)), -1, np.int64)
+    given[copy.came[..., 0], copy.came[..., 1]] = wanted
+    given[copy.givers :] = given[np.arange(copy.givers, lanes) % copy.givers]
+    steps = np.zeros((copy.length, len(part.coords)), np.int64)
+    steps[:, part.coords.index(inner)] = np.arange(copy.length)
+    if (given < 0).any() or (given != given[:, :1] + steps).any():
+        return None
+    return fragment_of(part.operand, part.dtype, part.coords, given)
 
 
 def group_copies(chip: SimtChip) -> tuple[GroupCopy, ...]:

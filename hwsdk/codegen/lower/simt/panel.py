@@ -71,6 +71,7 @@ class Panel:
     ranges: Ranges
     lets: list[Let] = field(default_factory=list)  # addresses that no loop changes, in the order of their use
     names: list[str] = field(default_factory=list)  # that were given away
+    places: dict[tuple[object, ...], Index] = field(default_factory=dict)  # of fragments, within a slot
 
     # --------------------------------------------------------------------------------------------------- what it is
     @cached_property
@@ -403,11 +404,15 @@ class Panel:
         self, part: Fragment, item: int, start: Index, moved: int, step: int, run: int, slot: Index
     ) -> Index:
         """Offset of the run that begins at an item of a fragment."""
-        row, depth = part.at(item, self.coord), part.at(item, self.deep)
-        if self.along_k:
-            place = self._place(row, moved, depth + step, run) + start * self.stride
-        else:
-            place = self._place(depth, step, start + moved + row, run)
+        key = (part, item, start, moved, step, run)
+        place = self.places.get(key)
+        if place is None:  # the same in every slot
+            row, depth = part.at(item, self.coord), part.at(item, self.deep)
+            if self.along_k:
+                place = self._place(row, moved, depth + step, run) + start * self.stride
+            else:
+                place = self._place(depth, step, start + moved + row, run)
+            self.places[key] = place
         return slot * self.block + place
 
     def _run(self, item: int) -> int:
