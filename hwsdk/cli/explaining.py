@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
@@ -74,8 +74,10 @@ def explain(
 
 def _entries(made: Compilation) -> list[dict[str, Any]]:
     """One record per launch, in order."""
+    from hwsdk.codegen.footprint import footprint
     from hwsdk.codegen.overrides import decided
 
+    lanes = made.target.codegen.model == "simt"
     regions = {name: region for region in made.partition.regions for name in region.nodes}
     launches = {launch.kernel: launch for launch in made.assembled.program.launches}
     refused = {k.sources: refusals(k, made.target) for k in made.kernels}
@@ -98,7 +100,8 @@ def _entries(made: Compilation) -> list[dict[str, Any]]:
                     {"decision": r.decision, "value": r.value, "fields": list(r.fields), "source": r.source}
                     for r in why
                 ],
-                "override": {item.kernel: decided(item)} if item.decisions else {},
+                "override": {item.kernel: changeable} if (changeable := decided(item)) else {},
+                "footprint": str(footprint(item.loop, made.target)) if lanes else "",
                 "grid": str(
                     next((v.grid for v in launch.versions if v.grid != 0), 0) if launch else item.grid
                 ),
@@ -146,16 +149,20 @@ def _unused(refused: Mapping[str, str], schedule: object) -> dict[str, str]:
     return {name: why for name, why in refused.items() if name not in str(schedule)}
 
 
+def _print_said(entry: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        if entry[name]:
+            out(f"  {name}: {entry[name]}")
+
+
 def _print_entry(entry: Mapping[str, Any]) -> None:
     same = "" if entry["compiled_as"] == entry["kernel"] else f", code shared with {entry['compiled_as']}"
     out(f"\n{entry['kernel']} ({entry['kind'] or 'copy'}{same})")
     out(f"  nodes: {', '.join(entry['nodes']) or '-'}")
-    if entry["fusion"]:
-        out(f"  fusion: {entry['fusion']}")
+    _print_said(entry, "fusion")
     for edge in entry["unfused"]:
         out(f"  apart from {edge['kernel']} ({edge['reader']} reads {edge['value']}): {edge['reason']}")
-    if entry["schedule"]:
-        out(f"  schedule: {entry['schedule']}")
+    _print_said(entry, "schedule", "footprint")
     for reason in entry["decisions"]:
         source = f" [{reason['source']}]" if reason["source"] else ""
         out(f"    {reason['decision']} = {reason['value']} <- {', '.join(reason['fields'])}{source}")
@@ -249,12 +256,11 @@ def _fused(made: Compilation, kernel: str) -> Iterator[str]:
 
 
 def _schedule(made: Compilation, kernel: str) -> Iterator[str]:
-    from hwsdk.codegen.schedule import KINDS, explain
+    from hwsdk.codegen.schedule import Decided, explain
 
     for item in made.lowered:
         if kernel in item.loop.name:
-            known = isinstance(item.schedule, tuple(KINDS.values()))
-            text = explain(item.schedule) if known else str(item.schedule or "no schedule")  # type: ignore[arg-type]
+            text = explain(cast("Decided", item.schedule)) if item.schedule else "no schedule"
             yield f"{item.loop.name}: {text}"
 
 

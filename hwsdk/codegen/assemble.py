@@ -243,7 +243,8 @@ class _Assembler:
                 out += [
                     Check(b.input, b.axis, reason=why, holds=guard) for guard in _limits(b.name, constraints)
                 ]
-        for guard, reason in constraints.guards():
+        required = (r for item in self.lowered for v in versions(item) for r in v.requires)
+        for guard, reason in (*constraints.guards(), *dict.fromkeys(required)):
             home = next((b for b in bindings if b.name in free_symbols(guard)), None)
             if home is not None:
                 out.append(Check(home.input, home.axis, reason=reason.replace(MARK, ""), holds=guard))

@@ -154,7 +154,7 @@ def lower_kernels(
         case "simd":
             lowering = SimdLowering(target, graph, ranges, overrides)
         case "simt":
-            lowering = SimtLowering(target, graph, ranges, options.precision)
+            lowering = SimtLowering(target, graph, ranges, options.precision, overrides)
         case _:  # sequential
             precision = options.precision or target.codegen.default_precision
             lowering = StagedLowering(target, graph, ranges, precision, overrides)

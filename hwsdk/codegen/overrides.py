@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hwsdk.codegen.lower.lowered import Lowered
+from hwsdk.codegen.lower.lowered import Lowered, versions
 from hwsdk.codegen.schedule import S, override
 from hwsdk.errors import PlanError, nearest
 from hwsdk.target_desc.nodes import Map, read
@@ -60,7 +60,7 @@ class Overrides:
 
     def check_kernels(self, lowered: Iterable[Lowered]) -> None:
         """PlanError for a name that is no kernel of this model, or none whose schedule can be changed."""
-        known = {item.kernel: item.decisions for item in lowered}
+        known = {item.kernel: decided(item) for item in lowered}
         open_ = [name for name, decisions in known.items() if decisions]
         for kernel in self.changes:
             if kernel not in known:
@@ -82,6 +82,10 @@ def read_overrides(path: Path) -> Changes:
 
 
 def decided(item: Lowered) -> dict[str, Any]:
-    """The decisions of a kernel that may be changed, with their values: what `Overrides` takes back."""
-    values = {name: getattr(item.schedule, name) for name in item.decisions}
+    """The decisions of a kernel that may be changed, with their values: what `Overrides` takes back.
+
+    Of several versions, the first that says which of its decisions may be changed.
+    """
+    one = next((v for v in versions(item) if v.decisions), item)
+    values = {name: getattr(one.schedule, name) for name in one.decisions}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}

@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hwsdk.errors import PlanError, nearest
 
@@ -185,10 +185,19 @@ KINDS: dict[str, type[Schedule]] = {
     "map": MapSchedule,
     "window": WindowSchedule,
 }
-S = TypeVar("S", ContractionSchedule, RowSchedule, MapSchedule, WindowSchedule)
 
 
-def explain(schedule: Schedule) -> str:
+class Decided(Protocol):
+    """What every schedule is: frozen data with its reasons."""
+
+    @property
+    def why(self) -> Reasons: ...
+
+
+S = TypeVar("S", bound=Decided)
+
+
+def explain(schedule: Decided) -> str:
     """The schedule and, below it, one line per decision with the description fields behind it."""
     return "\n".join([str(schedule), *(f"  {reason}" for reason in schedule.why)])
 
@@ -211,13 +220,20 @@ def from_data(data: Mapping[str, Any]) -> Schedule:
 def override(schedule: S, changes: Mapping[str, Any]) -> S:
     """`schedule` with some decisions replaced by data; PlanError on an unknown name, a wrong type or an
     impossible value."""
-    kept = {f.name: getattr(schedule, f.name) for f in dataclasses.fields(schedule)}
-    changed: S = _build(type(schedule), changes, kept)
+    old: Any = schedule  # a dataclass, which a protocol cannot say
+    kept = {f.name: getattr(old, f.name) for f in dataclasses.fields(old)}
+    changed: S = _build(type(old), changes, kept)
+    return noted(changed, changes)
+
+
+def noted(schedule: S, changes: Mapping[str, Any]) -> S:
+    """`schedule`, whose values of these decisions somebody asked for."""
     notes = tuple(
         Reason(name, str(value), ("override",), "choice: override") for name, value in changes.items()
     )
-    why = tuple(r for r in schedule.why if r.decision not in changes) + notes
-    return dataclasses.replace(changed, why=why)
+    old: Any = schedule
+    new: S = dataclasses.replace(old, why=tuple(r for r in schedule.why if r.decision not in changes) + notes)
+    return new
 
 
 def _build(cls: type[Any], data: Mapping[str, Any], base: Mapping[str, Any]) -> Any:
@@ -278,26 +294,30 @@ def _convert_record(hint: Any, value: Any) -> Any:
     return None
 
 
-def _validate(schedule: Schedule) -> None:
+#: Decisions that may be 0: what that means stands where they are declared.
+_MAY_BE_ZERO = {
+    "used_bytes",
+    "panel",
+    "chunk",
+    "rows_per_tile",
+    "lanes",
+    "registers",
+    "steps",
+    "workgroups",
+    "k_part",
+}
+_SIZES = {"nested", "why", "shape"}
+
+
+def _validate(schedule: Decided) -> None:
     """Values that no target could run."""
-    skip = {
-        "nested",
-        "why",
-        "shape",
-        "used_bytes",
-        "panel",
-        "chunk",
-        "rows_per_tile",
-        "lanes",
-        "registers",
-        "k_part",
-    }
-    for f in dataclasses.fields(schedule):
+    built: Any = schedule
+    for f in dataclasses.fields(built):
         value = getattr(schedule, f.name)
-        numbers = value if isinstance(value, tuple) and f.name not in skip else (value,)
-        for number in numbers:
-            if isinstance(number, int) and not isinstance(number, bool) and f.name not in skip and number < 1:
-                raise PlanError(f"schedule: {f.name} must be at least 1, not {value!r}")
+        least = 0 if f.name in _MAY_BE_ZERO else 1
+        for number in value if isinstance(value, tuple) and f.name not in _SIZES else (value,):
+            if isinstance(number, int) and not isinstance(number, bool) and number < least:
+                raise PlanError(f"schedule: {f.name} must be at least {least}, not {value!r}")
     if isinstance(schedule, ContractionSchedule):
         if sorted(schedule.order) != ["k", "m", "n"]:
             raise PlanError(f"schedule: order must be a permutation of 'mnk', not {schedule.order!r}")

@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwsdk import api
+from hwsdk.codegen.host_interpreter import resolve
 from hwsdk.codegen.lower.lowered import versions
 from hwsdk.codegen.lower.simt.schedules import LaneLineSchedule
 from hwsdk.dtypes import numpy_dtype
+from hwsdk.errors import InputError, UnsupportedError
 from hwsdk.graph.dims import sym
 from hwsdk.graph.graph import Graph
 from hwsdk.graph.interpret import interpret
@@ -119,6 +121,18 @@ def test_lines_longer_than_the_scratchpad_are_merged(build: Any) -> None:
             x = x.astype(np.float32)
             assert_same(run(x0=x), interpret(g, {"x0": x}), 0.0)
         assert sum("merge" in name for name in run.stats.kernels) == merges
+
+
+@pytest.mark.parametrize("build", [sort(1), top_k(1, 9), arg(1)])
+def test_lines_with_more_elements_than_positions_are_refused(build: Any) -> None:
+    made = api.compile_stages(graph_of([("i8", (N, M))], build), target("lanes"))
+    most = 1 << 31
+    resolve(made.assembled.program, [(1, most)], 1)
+    with pytest.raises(InputError, match=f"input 'x0': dim 1 .* is {most + 1}, .*positions .* have 31 bits"):
+        resolve(made.assembled.program, [(1, most + 1)], 1)
+    api.compile_stages(graph_of([("i8", (1, most))], build), target("lanes"))
+    with pytest.raises(UnsupportedError, match=f"31 bits on lanes, and it has {most + 1} elements"):
+        api.compile_stages(graph_of([("i8", (1, most + 1))], build), target("lanes"))
 
 
 def test_longer_lines_cost_no_square() -> None:

@@ -71,7 +71,8 @@ class Lowered:
     """One kernel in LoopIR.  args: graph values in the order of loop.params.  grid: launch size over the
     model's dims. work: estimated cycles of the whole launch.  packed: what to do with an arg before it may
     be bound.  decisions: the fields of the schedule that this lowering reads, which may be changed by hand.
-    dims: what loop.dims are at launch; None: the model's dims of the same names.
+    dims: what loop.dims are at launch; None: the model's dims of the same names.  requires: (what must not be zero,
+    why): sizes beyond which the kernel would be wrong, checked before anything runs.
     """
 
     loop: LoopKernel
@@ -86,6 +87,7 @@ class Lowered:
     decisions: tuple[str, ...] = ()
     version_of: str = ""  # the kernel that this is a version of, if it has several
     dims: tuple[Index, ...] | None = None
+    requires: tuple[tuple[Index, str], ...] = ()
 
     @property
     def kernel(self) -> str:

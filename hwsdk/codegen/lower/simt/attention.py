@@ -13,9 +13,7 @@ takes 0 as its largest, which gives the NaN that a softmax of -inf has.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
-from hwsdk.codegen.blocks import Kernel
 from hwsdk.codegen.inline import both
 from hwsdk.codegen.iters import decode
 from hwsdk.codegen.loop_ir import (
@@ -43,9 +41,9 @@ from hwsdk.codegen.lower.attention import AttentionLowering
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.lowered import Lowered, Machine, compare, dims_of, finished
 from hwsdk.codegen.lower.simt.across import Across, Exchange
-from hwsdk.codegen.lower.simt.attention_tiles import AttentionTile, MatrixProducts, PlainProducts, clear
+from hwsdk.codegen.lower.simt.attention_tiles import MatrixProducts, PlainProducts, clear
 from hwsdk.codegen.lower.simt.facts import SimtChip
-from hwsdk.codegen.lower.simt.fragments import Fragment, matrix_uses
+from hwsdk.codegen.lower.simt.fragments import Fragment
 from hwsdk.codegen.lower.simt.rounding import rounded, stored_as
 from hwsdk.codegen.lower.simt.schedules import (
     LaneAttentionSchedule,
@@ -53,82 +51,13 @@ from hwsdk.codegen.lower.simt.schedules import (
     registers_reason,
     scratch_reason,
 )
-from hwsdk.codegen.lower.simt.softmax import is_softmax
 from hwsdk.codegen.rewrite import Renamer, Rewriter
-from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import Ranges, ceildiv, coefficient, floordiv, mod, product, simplify, substitute, sym
 
-TILES = (
-    AttentionTile(4, 64),
-    AttentionTile(4, 32),
-    AttentionTile(2, 32),
-    AttentionTile(1, 32),
-    AttentionTile(1, 16),
-)
-DEEPEST = 256  # of heads: beyond it, registers cannot hold the sums of a row
+DECISIONS = ("intrinsic", "waves", "columns")
 
 
-def lower_attention(
-    kernel: Kernel,
-    chip: SimtChip,
-    machine: Machine,
-    ranges: Ranges,
-    constants: frozenset[str],
-    precision: str | None = None,
-) -> Lowered | None:
-    """The streaming kernel; None where the parts do not fit together or into the chip.  precision: as for other
-    products, of f32 operands."""
-    if not AttentionLowering.accepts(kernel, ranges) or chip.scratch is None:
-        return None
-    parts = AttentionLowering(kernel, machine, ranges, chip.group.name, constants)
-    depth, values = parts.first.extents[2], parts.second.extents[1]
-    known = isinstance(depth, int) and isinstance(values, int) and 0 < max(depth, values) <= DEEPEST
-    if not known or not parts.fits() or not is_softmax(kernel.parts[1], parts.scores.name):
-        return None
-    if Exchange.of(chip.target, chip.width) is None or len(parts.first.parts.k) != 1:
-        return None
-    for tile in TILES:
-        if tile.waves != chip.waves(tile.waves):
-            continue
-        made = _products(parts, chip, tile, precision)
-        if made is not None and _fits(made, chip):
-            return StreamingAttention(parts, chip, machine, ranges, made).lower()
-    return None
-
-
-def _products(
-    parts: AttentionLowering, chip: SimtChip, tile: AttentionTile, precision: str | None
-) -> MatrixProducts | PlainProducts | None:
-    """How the two products of these dtypes are computed; None where a tile is no whole number of steps."""
-    first, second = parts.first.parts, parts.second.parts
-    depth, values = int(str(parts.first.extents[2])), int(str(parts.second.extents[1]))
-    dtypes = {first.a.dtype, first.b.dtype, second.a.dtype, second.b.dtype}
-    acc = parts.first.dtype
-    taken = {precision} if dtypes == {"f32"} and precision else dtypes
-    uses = [u for u in matrix_uses(chip.target) if {u.a.dtype, u.b.dtype} == taken and u.acc.dtype == acc]
-    if uses and acc == parts.second.dtype:
-        use = max(uses, key=lambda u: (u.roles.k, u.roles.n))
-        made = MatrixProducts(chip, tile, depth, values, acc, use)
-        whole = tile.columns % use.roles.k == 0 and tile.columns % use.roles.n == 0
-        return made if whole and _shared(use.acc, *made.names) is not None else None
-    if dtypes != {acc} or acc != parts.second.dtype or DTYPES[acc].kind != "f":
-        return None
-    plain = PlainProducts(chip, tile, depth, values, acc)
-    return plain if tile.columns % max(plain.side, 4) == 0 else None
-
-
-def _fits(made: MatrixProducts | PlainProducts, chip: SimtChip) -> bool:
-    """Do the blocks fit half of the scratchpad, and the sums half of the registers?"""
-    assert chip.scratch is not None
-    used = sum(prod(int(str(e)) for e in b.shape) * DTYPES[b.dtype].size_bytes for b in made.scratch())
-    (score, tiles), (sums, more) = made.scores, made.sums
-    held = (score.items * tiles + sums.items * more) * DTYPES[made.dtype].size_bytes
-    width = chip.registers.width_bytes if isinstance(chip.registers.width_bytes, int) else 4
-    room = width * (chip.registers.count or 128)
-    return used <= (chip.scratch.usable_bytes or 0) // 2 and held * 3 <= room * 2
-
-
-def _shared(part: Fragment, row: str, column: str) -> tuple[int, ...] | None:
+def shared(part: Fragment, row: str, column: str) -> tuple[int, ...] | None:
     """Steps between lanes that hold other columns of the same rows; None where bits of a lane's number move both."""
     r, c = (part.fields[part.coords.index(n)] for n in (row, column))
     mine = {shift + i for shift, bits, _ in r for i in range(bits)}
@@ -178,7 +107,15 @@ class StreamingAttention:
         body = LoopKernel(kernel.name, params, (), (loop,), (last,))
         body = replace(body, dims=dims_of(body))
         work = product((*(i.extent for i in self.first.parts.batch), self.rows, self.columns)) * 4
-        return Lowered(body, args, loop.extent, work, schedule=self._schedule(), sources=kernel.sources)
+        return Lowered(
+            body,
+            args,
+            loop.extent,
+            work,
+            schedule=self.schedule(),
+            sources=kernel.sources,
+            decisions=DECISIONS,
+        )
 
     def _params(self) -> tuple[tuple[Buffer, ...], tuple[str, ...], str]:
         hidden = {self.parts.scores.name, self.parts.weights.name}
@@ -188,7 +125,7 @@ class StreamingAttention:
             found += [(replace(b, name=f"{prefix}{b.name}"), n) for b, n in named if n not in hidden]
         return tuple(b for b, _ in found), tuple(n for _, n in found), found[-1][0].name
 
-    def _schedule(self) -> LaneAttentionSchedule:
+    def schedule(self) -> LaneAttentionSchedule:
         made, tile = self.products, self.products.tile
         name = made.use.intrinsic.name if isinstance(made, MatrixProducts) and made.use.intrinsic else ""
         direct = isinstance(made, MatrixProducts) and made.direct is not None
@@ -376,7 +313,7 @@ class StreamingAttention:
     def _shuffled(self, buffer: str, op: str) -> list[Stmt]:
         """One value per row from all lanes that hold columns of it, in registers `x`."""
         part, _ = self.products.scores
-        steps = _shared(part, self.row_name, self.column_name)
+        steps = shared(part, self.row_name, self.column_name)
         assert steps is not None
         out: list[Stmt] = []
         for number in range(len(self._lines)):

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as product_of
-from math import prod
+from typing import Any
 
 from hwsdk.codegen.blocks import Kernel, Tensor
-from hwsdk.codegen.loop_ir import Alloc, Index, walk
+from hwsdk.codegen.footprint import overflow
+from hwsdk.codegen.loop_ir import Index
 from hwsdk.codegen.lower.contraction import ContractionLowering
 from hwsdk.codegen.lower.extents import planner_extent
 from hwsdk.codegen.lower.lowered import Lowered, Machine, Packing, with_fallback
+from hwsdk.codegen.lower.simt.changes import NONE, fitting
 from hwsdk.codegen.lower.simt.depth import Parts, in_depth
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.fragments import MatrixUse, matrix_uses
@@ -26,11 +28,22 @@ from hwsdk.codegen.lower.simt.operand import LaneContraction
 from hwsdk.codegen.lower.simt.pipelined import PipelinedContraction
 from hwsdk.codegen.lower.simt.plain import PlainTile, plain_tiles, shared_depth, tiles_in_parts
 from hwsdk.codegen.lower.simt.plain_cost import PlainMachine
+from hwsdk.codegen.lower.simt.product_changes import (
+    PLAIN,
+    changed_plain,
+    changed_product,
+    changed_schedule,
+    decisions,
+    tile_of,
+    whole,
+)
 from hwsdk.codegen.lower.simt.resident import ResidentUse, resident_uses
+from hwsdk.codegen.lower.simt.schedules import LaneProductSchedule
 from hwsdk.codegen.lower.simt.split import depth_part, splits_depth
 from hwsdk.codegen.lower.simt.streamed import StreamedContraction
-from hwsdk.codegen.lower.simt.tensor import BlockTile, TensorContraction
+from hwsdk.codegen.lower.simt.tensor import TensorContraction
 from hwsdk.codegen.lower.simt.weights import packed, turned
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.codegen.planner import Abilities, Contraction, Range, family, plan
 from hwsdk.codegen.planner.problem import Extent
 from hwsdk.codegen.planner.selector import select
@@ -97,8 +110,10 @@ class Contractions:
         ranges: Ranges,
         precision: str | None = None,
         constants: frozenset[str] = frozenset(),
+        changes: Overrides = NONE,
     ) -> None:
         self.chip, self.machine, self.ranges, self.precision = chip, machine, ranges, precision
+        self.changes = changes
         self.constants = constants
         self.plans: dict[tuple[Contraction, frozenset[str]], Planned] = {}
 
@@ -110,13 +125,19 @@ class Contractions:
                 made, between = self._plain(kernel)
             if made:
                 return made, between
-        return lower_elements(kernel, self.chip, self.machine, self.ranges), []
+        return lower_elements(kernel, self.chip, self.machine, self.ranges, self.changes), []
 
     def _plain(self, kernel: Kernel) -> tuple[list[Lowered], list[Tensor]]:
         """Blocks of plain arithmetic, by the number of rows; blocks of few rows may share k."""
         source = self._source(kernel)
         problem = self._problem(source)
         whole = plain_tiles(self.chip, problem, source.dtype)
+        if kernel.name in self.changes:
+            planned = self._block(kernel, kernel.name, whole[0], problem).schedule
+            assert isinstance(planned, LaneProductSchedule)
+            tile = changed_plain(kernel.name, self.chip, planned, source.dtype, self.changes)
+            made = self._block(kernel, kernel.name, tile, problem)
+            return [fitting(self.changes, kernel.name, self.chip, replace(made, decisions=PLAIN))], []
         split = tiles_in_parts(self.chip, problem, source.dtype, whole) if splits_depth(kernel) else []
         parts = self._plain_parts(kernel, source, problem, split)
         if any(p.picked == 1 for p in parts):
@@ -131,6 +152,7 @@ class Contractions:
                 continue
             name = kernel.name if len(whole) == 1 else f"{kernel.name}_v{number}"
             made = self._block(kernel, name, choice, problem)
+            made = replace(made, version_of=kernel.name, decisions=PLAIN)
             if self._fits(made):
                 guard = le(source.extents[0], choice.most or 1)
                 main = made if main is None else with_fallback(made, guard, main)
@@ -201,6 +223,8 @@ class Contractions:
             return [], []
         problem, streamed = self._problem(source, a, b), self._streamed(source, a, b)
         schedules, costs = self._planned(problem, {*uses, *streamed})
+        if kernel.name in self.changes and any(s.intrinsic in uses for s in schedules):
+            return [packed(self._changed(kernel, schedules, uses), packing)], []
         fast: list[_Version] = []
         plain: list[Lowered] = []
         for number, schedule in enumerate(schedules):
@@ -227,11 +251,14 @@ class Contractions:
 
     def _any(self, kernel: Kernel, name: str, schedule: ContractionSchedule, use: MatrixUse) -> list[Lowered]:
         """The kernel for any sizes, if it fits."""
-        tile = _tile(schedule)
+        tile = tile_of(schedule)
         if tile.waves > self.chip.waves(tile.waves):
             return []
-        block = TensorContraction(kernel, self.chip, self.machine, self.ranges, use, tile)
-        return [made for made in [block.lower(f"{name}_any", schedule)] if self._fits(made)]
+        given = (kernel, self.chip, self.machine, self.ranges, use, tile)
+        made = TensorContraction(*given).lower(f"{name}_any", whole(schedule))
+        changeable = decisions(PipelinedContraction(*given))
+        made = replace(made, version_of=kernel.name, decisions=changeable)
+        return [made] if self._fits(made) else []
 
     def _spare(self, kernel: Kernel, problem: Contraction, uses: Mapping[str, MatrixUse]) -> list[Lowered]:
         """What runs where operands in the scratchpad cannot be read: fragments in registers, planned for one size."""
@@ -249,7 +276,7 @@ class Contractions:
         self, kernel: Kernel, name: str, number: int, schedule: ContractionSchedule, use: MatrixUse
     ) -> list[_Version]:
         """The kernel for whole chunks, if there is one; parts of k are whole wherever all of k is."""
-        tile = _tile(schedule, use.members)
+        tile = tile_of(schedule, use.members)
         if tile.waves > self.chip.waves(tile.waves):
             return []
         given = (self.chip, self.machine, self.ranges, use, tile)
@@ -264,8 +291,26 @@ class Contractions:
                 return []
             part = depth_part(kernel, schedule.k_part, self.ranges)
             piped, name, between = kind(part, *given), f"{name}_parts", part.outputs[0]
-        made = piped.lower(name, schedule)
+        made = piped.lower(name, whole(schedule))
+        if between is None and not isinstance(use, ResidentUse):  # the others are the planner's alone
+            made = replace(made, version_of=kernel.name, decisions=decisions(piped))
         return [_Version(number, made, guard, between)] if self._fits(made) else []
+
+    def _changed(
+        self, kernel: Kernel, schedules: Sequence[ContractionSchedule], uses: Mapping[str, MatrixUse]
+    ) -> Lowered:
+        """The one tile that somebody asked for."""
+        usable = [s for s in schedules if s.intrinsic in uses]
+        planned = replace(next((s for s in usable if not s.k_part), usable[0]), k_part=0)
+
+        def given(schedule: ContractionSchedule) -> tuple[Any, ...]:
+            use = uses[schedule.intrinsic]
+            return kernel, self.chip, self.machine, self.ranges, use, tile_of(schedule)
+
+        changeable = decisions(PipelinedContraction(*given(planned)))
+        plan = changed_schedule(kernel.name, self.chip, planned, uses, changeable, self.changes)
+        fast, block = PipelinedContraction(*given(plan)), TensorContraction(*given(plan))
+        return changed_product(kernel.name, fast, block, plan, self.changes)
 
     def _chosen(
         self,
@@ -320,14 +365,8 @@ class Contractions:
         return tuple(v.schedule for v in found.versions), tuple(v.cost for v in found.versions)
 
     def _fits(self, made: Lowered) -> bool:
-        """Do the staged blocks fit the scratchpad of a workgroup?"""
-        scratch = self.chip.scratch
-        if scratch is None:
-            return False
-        allocs = [s.buffer for s in walk(made.loop.body) if isinstance(s, Alloc)]
-        staged = [x for x in allocs if x.place == scratch.name]
-        used = sum(prod(int(str(e)) for e in x.shape) * DTYPES[x.dtype].size_bytes for x in staged)
-        return used <= (scratch.usable_bytes or 0)
+        """Do staged blocks fit the scratchpad of a workgroup, and what a lane holds its registers?"""
+        return self.chip.scratch is not None and not overflow(made.loop, self.chip.target)
 
 
 def _holds(have: str, want: str) -> bool:
@@ -335,16 +374,3 @@ def _holds(have: str, want: str) -> bool:
     return have == want or (
         DTYPES[have].kind == DTYPES[want].kind == "f" and DTYPES[have].bits >= DTYPES[want].bits
     )
-
-
-def _tile(schedule: ContractionSchedule, members: int = 1) -> BlockTile:
-    """The schedule as a block of whole intrinsics; what the planner clipped to the problem is rounded up again."""
-    (bm, bn, bk), (wm, wn), (um, un, uk) = schedule.tiles, schedule.register_tile, schedule.unit_shape
-    wm, wn = _up(wm, um), _up(wn, un)
-    return BlockTile(
-        _up(bm, wm), _up(bn, wn), _up(bk, uk), wm, wn, schedule.buffers, schedule.occupancy, members
-    )
-
-
-def _up(x: int, granule: int) -> int:
-    return -(-x // granule) * granule

@@ -78,7 +78,9 @@ def _sum(
     """What adds up the parts; `total`: how many there are of the version that was picked."""
     same = all(simplify(c - counts[0], ranges) == 0 for c in counts)
     count = counts[0] if same else sym(COUNT)
-    (made,) = lower_elements(depth_sum(kernel, count), chip, machine, {**ranges, COUNT: (1, None)}, TOGETHER)
+    (made,) = lower_elements(
+        depth_sum(kernel, count), chip, machine, {**ranges, COUNT: (1, None)}, unroll=TOGETHER
+    )
     plan = made.schedule
     assert isinstance(plan, LaneMapSchedule)
     shown = f"{counts[0] if same else total}, added up in their order, {TOGETHER} on their way at once"

@@ -6,7 +6,8 @@ from hwsdk.codegen.blocks import Kernel, Tensor
 from hwsdk.codegen.lower.lowered import Lowered, Machine
 from hwsdk.codegen.lower.node_loops import context_of
 from hwsdk.codegen.lower.simt.arg import lower_arg
-from hwsdk.codegen.lower.simt.attention import lower_attention
+from hwsdk.codegen.lower.simt.attention_choice import lower_attention
+from hwsdk.codegen.lower.simt.changes import NONE
 from hwsdk.codegen.lower.simt.contraction import Contractions
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.map import lower_elements, lower_reduction
@@ -14,6 +15,7 @@ from hwsdk.codegen.lower.simt.ordering import lower_ordering
 from hwsdk.codegen.lower.simt.row import lower_row
 from hwsdk.codegen.lower.simt.scan import lower_cumulative
 from hwsdk.codegen.lower.simt.scattering import lower_scatter
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.errors import UnsupportedError
 from hwsdk.graph.dims import Ranges
 from hwsdk.graph.graph import Graph
@@ -23,13 +25,21 @@ from hwsdk.target_desc.model import Target
 class SimtLowering:
     """Lowers the kernels of one model for one description."""
 
-    def __init__(self, target: Target, graph: Graph, ranges: Ranges, precision: str | None = None) -> None:
-        self.target, self.graph, self.ranges, self.precision = target, graph, ranges, precision
+    def __init__(
+        self,
+        target: Target,
+        graph: Graph,
+        ranges: Ranges,
+        precision: str | None = None,
+        changes: Overrides = NONE,
+    ) -> None:
+        self.target, self.graph, self.ranges, self.changes = target, graph, ranges, changes
+        self.precision = precision
         self.chip = SimtChip.of(target)
         self.constants = frozenset(graph.constants)
         self.machine = Machine.of(target)
         self.contractions = Contractions(
-            self.chip, self.machine, ranges, precision, frozenset(graph.constants)
+            self.chip, self.machine, ranges, precision, frozenset(graph.constants), changes
         )
 
     def lower(self, kernel: Kernel) -> tuple[tuple[Lowered, ...], tuple[Tensor, ...]]:
@@ -39,15 +49,14 @@ class SimtLowering:
         return loops, tuple(self._between)
 
     def _loops(self, kernel: Kernel) -> list[Lowered]:
+        given = (self.chip, self.machine, self.ranges, self.changes)
         match kernel.kind:
             case "row":
-                loops, between = lower_row(kernel, self.chip, self.machine, self.ranges)
+                loops, between = lower_row(kernel, *given)
                 self._between += between
                 return loops
             case "attention":
-                streaming = lower_attention(
-                    kernel, self.chip, self.machine, self.ranges, self.constants, self.precision
-                )
+                streaming = lower_attention(kernel, *given, self.constants, self.precision)
                 if streaming is not None:
                     return [streaming]
                 return [x for part in kernel.parts for x in self._loops(part)]
@@ -56,24 +65,25 @@ class SimtLowering:
                 self._between += between
                 return loops
             case "window":
-                loops, between = lower_reduction(kernel, self.chip, self.machine, self.ranges)
+                loops, between = lower_reduction(kernel, *given)
                 self._between += between
                 return loops
             case "library":
                 return self._library(kernel)
-        return lower_elements(kernel, self.chip, self.machine, self.ranges)
+        return lower_elements(kernel, *given)
 
     def _library(self, kernel: Kernel) -> list[Lowered]:
         context = context_of(kernel, self.graph, self.machine, self.chip.group.name)
+        given = (self.chip, self.ranges, self.changes)
         match context.node.op:
             case "sort" | "top_k":
-                loops, between = lower_ordering(context, self.chip, self.ranges)
+                loops, between = lower_ordering(context, *given)
             case "cumulative":
-                loops, between = lower_cumulative(context, self.chip, self.ranges)
+                loops, between = lower_cumulative(context, *given)
             case "scatter_nd" | "scatter_elements":
-                return lower_scatter(context, self.chip, self.ranges)
+                return lower_scatter(context, *given)
             case "reduce":
-                return lower_arg(context, self.chip, self.ranges)
+                return lower_arg(context, *given)
             case op:
                 raise UnsupportedError(f"node {context.node.name}: no code is generated for op {op!r}")
         self._between += between

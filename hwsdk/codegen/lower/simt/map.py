@@ -6,7 +6,7 @@ number of the lane in the grid is the number of the unit, and the iters around i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hwsdk.codegen.blocks import Block, Iter, Kernel, Tensor
@@ -41,11 +41,13 @@ from hwsdk.codegen.lower.lowered import (
     merge,
     offsets_of,
 )
+from hwsdk.codegen.lower.simt.changes import NONE, power_of_two, waves_of
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.row import lower_row
 from hwsdk.codegen.lower.simt.schedules import LaneMapSchedule, lanes_reason, wide_reason, workers_reason
 from hwsdk.codegen.lower.simt.split import PART, split_strided
 from hwsdk.codegen.neutral import COMBINE, neutral
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.graph.dims import (
     Ranges,
     bounds,
@@ -62,7 +64,7 @@ from hwsdk.graph.dims import (
 )
 
 WAVES = 8  # lockstep groups of a workgroup that computes elements
-
+DECISIONS = ("lanes", "wide")
 
 SHARE = 32  # steps of a long reduction that make it worth to bring in another lane
 LONG = 256  # steps from which a reduction over outer elements may be split
@@ -71,25 +73,23 @@ TOGETHER = 16  # blocks of one launch: what they read are arguments
 
 
 def lower_reduction(
-    kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges
+    kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges, changes: Overrides = NONE
 ) -> tuple[list[Lowered], list[Tensor]]:
     """Elements with a reduction each: alone, or where few elements have a long one, its parts and then those.
 
     Returns the launches and the buffers between them.
     """
-    found = _parts(kernel, chip, ranges)
+    found = _parts(kernel, chip, ranges, MOST_PARTS)
     if found is None:
-        return lower_elements(kernel, chip, machine, ranges), []
-    first, between, second = split_strided(kernel, *found)
-    total, _ = lower_row(second, chip, machine, ranges)
-    (made,) = lower_elements(first, chip, machine, ranges)
-    plan = made.schedule
-    assert isinstance(plan, LaneMapSchedule)
-    plan = replace(plan, split=MOST_PARTS, why=(*plan.why, workers_reason(chip, "split", MOST_PARTS)))
-    return [replace(made, schedule=plan), *total], [between]
+        return lower_elements(kernel, chip, machine, ranges, changes), []
+    default = LaneMapSchedule(1, 1, MOST_PARTS)
+    most = changes.apply(f"{kernel.name}_parts", default, (*DECISIONS, "split")).split
+    first, between, second = split_strided(kernel, *(_parts(kernel, chip, ranges, most) or found))
+    total, _ = lower_row(second, chip, machine, ranges, changes)
+    return [_launch(first, chip, machine, ranges, changes, MOST_PARTS), *total], [between]
 
 
-def _parts(kernel: Kernel, chip: SimtChip, ranges: Ranges) -> tuple[Iter, Index] | None:
+def _parts(kernel: Kernel, chip: SimtChip, ranges: Ranges, most_parts: int) -> tuple[Iter, Index] | None:
     """(the iter to split, number of parts): as many as make every core busy."""
     block = kernel.blocks[0]
     if len(kernel.blocks) > 1 or not block.reduce:
@@ -105,12 +105,17 @@ def _parts(kernel: Kernel, chip: SimtChip, ranges: Ranges) -> tuple[Iter, Index]
     least, _ = bounds(units, ranges)
     if isinstance(least, int) and least * 2 > wanted:
         return None
-    parts = minimum(MOST_PARTS, floordiv(wanted, units + 1) + 1, floordiv(long.extent, SHARE) + 1)
+    parts = minimum(most_parts, floordiv(wanted, units + 1) + 1, floordiv(long.extent, SHARE) + 1)
     return long, parts
 
 
 def lower_elements(
-    kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges, unroll: int = 1
+    kernel: Kernel,
+    chip: SimtChip,
+    machine: Machine,
+    ranges: Ranges,
+    changes: Overrides = NONE,
+    unroll: int = 1,
 ) -> list[Lowered]:
     """One launch for up to TOGETHER blocks (a pad or a concatenation has several), which divide the workgroups.
 
@@ -122,14 +127,25 @@ def lower_elements(
         used = {t.name for block in blocks for t in inputs_of(kernel, block)}
         inputs = tuple(t for t in kernel.inputs if t.name in used)
         own = replace(kernel, name=name, blocks=blocks, inputs=inputs)
-        out.append(_launch(own, chip, machine, ranges, unroll))
+        out.append(_launch(own, chip, machine, ranges, changes, unroll=unroll))
     return out
 
 
-def _launch(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges, unroll: int) -> Lowered:
+def _launch(
+    kernel: Kernel,
+    chip: SimtChip,
+    machine: Machine,
+    ranges: Ranges,
+    changes: Overrides,
+    split: int = 1,
+    unroll: int = 1,
+) -> Lowered:
     """One launch of all blocks of a kernel."""
     namer = Namer(kernel)
     parts = [ElementLowering(kernel, block, namer, chip, ranges, unroll) for block in kernel.blocks]
+    plan, decisions = _plan(kernel.name, chip, parts, changes, split)
+    for part in parts:
+        part.cut(plan.lanes, plan.wide if "wide" in decisions else part.wide)
     starts: list[Index] = [0]
     for part in parts:
         starts.append(starts[-1] + part.grid)
@@ -138,14 +154,27 @@ def _launch(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges, un
         reversed(parts[:-1]), reversed(starts[:-2]), reversed(starts[1:-1]), strict=True
     ):
         body = (If(compare("lt", sym("group"), end), part.body(start), body),)
-    loop = (For("group", starts[-1], chip.lanes(chip.waves(WAVES), body), "parallel", chip.group.name),)
+    inner = chip.lanes(plan.lanes // chip.width, body)
+    loop = (For("group", starts[-1], inner, "parallel", chip.group.name),)
     work: Index = 0
     for part in parts:
         work = work + part.work
-    wide = max(part.wide for part in parts)
-    lanes = parts[0].lanes
-    plan = LaneMapSchedule(lanes, wide, why=(lanes_reason(chip, lanes), wide_reason(chip, wide)))
-    return finish_kernel(kernel, namer, machine, loop, starts[-1], work, schedule=plan)
+    return finish_kernel(kernel, namer, machine, loop, starts[-1], work, schedule=plan, decisions=decisions)
+
+
+def _plan(
+    name: str, chip: SimtChip, parts: Sequence[ElementLowering], changes: Overrides, split: int
+) -> tuple[LaneMapSchedule, tuple[str, ...]]:
+    """(what was decided, which of it may be changed: the width of accesses if all blocks have one)."""
+    lanes, wide = chip.waves(WAVES) * chip.width, max(part.wide for part in parts)
+    why = [lanes_reason(chip, lanes), wide_reason(chip, wide)]
+    why += [workers_reason(chip, "split", split)] if split > 1 else []
+    decisions = DECISIONS if len({part.wide for part in parts}) == 1 else DECISIONS[:1]
+    decisions = (*decisions, "split") if split > 1 else decisions
+    plan = changes.apply(name, LaneMapSchedule(lanes, wide, split, tuple(why)), decisions)
+    waves_of(changes, name, chip, plan.lanes)
+    power_of_two(changes, name, "wide", plan.wide, max(part.widest for part in parts))
+    return plan, decisions
 
 
 def _neighbours(flat: FlatBlock) -> Iter | None:
@@ -162,7 +191,8 @@ def _neighbours(flat: FlatBlock) -> Iter | None:
 
 
 class ElementLowering:
-    """Lowers one block.  lanes: of a workgroup; grid: workgroups; work: points of the iteration space."""
+    """Lowers one block, after `cut`.  wide: neighbours of a lane, `widest` where every access is aligned; lanes: of a
+    workgroup; grid: workgroups; work: points of the iteration space."""
 
     def __init__(
         self, kernel: Kernel, block: Block, namer: Namer, chip: SimtChip, ranges: Ranges, unroll: int = 1
@@ -172,18 +202,21 @@ class ElementLowering:
         flat = flatten_block(kernel, block, namer, ranges)
         iters, gone = merge(flat.block.iters, [flat])
         self.flat = replace(at(flat, gone), block=replace(flat.block, iters=tuple(iters)))
-        self.wide = chip.elements(kernel.tensor(flat.block.output).dtype)
+        self.wide = self.widest = chip.elements(kernel.tensor(flat.block.output).dtype)
         self.vector = _neighbours(self.flat)
         while self.wide > 1 and not self._aligned():
             self.wide //= 2
         self.rows = [i for i in self.flat.block.parallel if i is not self.vector]
-        self.lanes = chip.waves(WAVES) * chip.width
         self.extent: Index = 1 if self.vector is None else self.vector.extent
-        self.across = ceildiv(self.extent, self.wide)
-        self.units = product(i.extent for i in self.rows) * self.across
-        self.grid = ceildiv(self.units, self.lanes)
         work = product(i.extent for i in self.flat.block.iters)
         self.work = work if isinstance(work, int) else substitute(work, {PART: 0})
+
+    def cut(self, lanes: int, wide: int) -> None:
+        """Workgroups of so many lanes, each with `wide` neighbours."""
+        self.lanes, self.wide = lanes, wide
+        self.across = ceildiv(self.extent, wide)
+        self.units = product(i.extent for i in self.rows) * self.across
+        self.grid = ceildiv(self.units, lanes)
 
     def _aligned(self) -> bool:
         """Is every contiguous access of `wide` elements at a multiple of it?  Else neighbouring lanes had better take

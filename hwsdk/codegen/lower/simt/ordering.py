@@ -40,8 +40,11 @@ from hwsdk.codegen.lower.lowered import Lowered, Namer, compare, with_fallback
 from hwsdk.codegen.lower.node_loops import Axis, Context, axis_of
 from hwsdk.codegen.lower.ordering import less
 from hwsdk.codegen.lower.simt.across import Across
+from hwsdk.codegen.lower.simt.changes import NONE, fitting, power_of_two, waves_of
 from hwsdk.codegen.lower.simt.facts import SimtChip
+from hwsdk.codegen.lower.simt.lines import PLACE, POSITIONS, positions
 from hwsdk.codegen.lower.simt.schedules import LaneSortSchedule, lanes_reason, scratch_reason
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.dtypes import DTYPES
 from hwsdk.errors import PlanError
 from hwsdk.graph.dims import (
@@ -58,33 +61,39 @@ from hwsdk.graph.dims import (
     sym,
 )
 
+DECISIONS = ("lanes", "run")
 WAVES = 8
 LONGEST = 1024  # elements of a run: longer ones would keep fewer cores busy for longer
 RUNS = (64, 256)  # shorter runs, for lines that are short
-ELEMENTS = 1 << 31  # of a line, at most
-PLACE = "i32"
 
 
-def lower_ordering(c: Context, chip: SimtChip, ranges: Ranges) -> tuple[list[Lowered], list[Tensor]]:
+def lower_ordering(
+    c: Context, chip: SimtChip, ranges: Ranges, changes: Overrides = NONE
+) -> tuple[list[Lowered], list[Tensor]]:
     """Values, and the positions they came from: the launches and what lies between them."""
     ordering = Ordering.of(c, chip)
-    longest = ordering.longest
-    _, most = bounds(ordering.axis.extent, ranges)
-    if isinstance(most, int) and most <= longest:
-        return [ordering.alone(ranges, most)], []
+    name, (_, most) = c.kernel.name, bounds(ordering.axis.extent, ranges)
+    if isinstance(most, int) and most <= ordering.run:
+        ordering = replace(ordering, run=1 << max(1, (most - 1).bit_length()))
+    if name in changes:
+        ordering = ordering.changed(changes)
+    if isinstance(most, int) and most <= ordering.run:
+        return [fitting(changes, name, chip, ordering.alone(ranges))], []
     between = tuple(
         Tensor(f"{c.node.outputs[0]}.{name}{n}", dtype, (ordering.lines * ordering.axis.extent,))
         for n in range(2)
         for name, dtype in (("keys", ordering.dtype), ("places", PLACE))
     )
-    return ordering.in_runs(between, ranges, min(most, ELEMENTS) if isinstance(most, int) else ELEMENTS), [
-        *between
-    ]
+    required = positions(c, ordering.axis.extent, ranges)
+    made = ordering.in_runs(between, ranges, most if isinstance(most, int) else POSITIONS)
+    first = fitting(changes, name, chip, replace(made[0], requires=required))
+    return [first, *made[1:]], [*between]
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """One sort or top_k.  count: elements of a line that are wanted."""
+    """One sort or top_k.  count: elements of a line that are wanted.  lanes: of a workgroup.  run: elements that it
+    sorts in the scratchpad."""
 
     c: Context
     chip: SimtChip
@@ -92,40 +101,49 @@ class Ordering:
     count: Index
     descending: bool
     dtype: str
+    lanes: int
+    run: int
 
     @staticmethod
     def of(c: Context, chip: SimtChip) -> Ordering:
         top = c.node.op == "top_k"
-        axis = axis_of(c.shape(c.node.inputs[0]), c.node.attrs["axis"])
+        source = c.node.inputs[0]
+        axis = axis_of(c.shape(source), c.node.attrs["axis"])
         descending = c.node.attrs["largest" if top else "descending"]
         count = c.node.attrs["k"] if top else axis.extent
-        return Ordering(c, chip, axis, count, descending, c.dtype(c.node.inputs[0]))
+        lanes, dtype = chip.waves(WAVES) * chip.width, c.dtype(source)
+        return Ordering(c, chip, axis, count, descending, dtype, lanes, _longest(chip, dtype))
+
+    def changed(self, changes: Overrides) -> Ordering:
+        """The same as somebody asked for."""
+        name, plan = self.c.kernel.name, self._schedule(self.run, self._many(self.run))
+        plan = changes.apply(name, plan, DECISIONS)
+        waves_of(changes, name, self.chip, plan.lanes)
+        power_of_two(changes, name, "run", plan.run, _longest(self.chip, self.dtype))
+        if plan.lanes & (plan.lanes - 1) or plan.run < 2:
+            changes.refuse(
+                name, f"{plan.lanes} lanes, run {plan.run}: both are powers of two, a run at least 2"
+            )
+        return replace(self, lanes=plan.lanes, run=plan.run)
+
+    def _many(self, run: int) -> int:
+        """Runs that a workgroup takes at once."""
+        return max(run, 2 * self.lanes) // run
 
     @property
     def lines(self) -> Index:
         return self.axis.outer * self.axis.inner
 
     @property
-    def lanes(self) -> int:
-        return self.chip.waves(WAVES) * self.chip.width
-
-    @property
-    def longest(self) -> int:
-        """Elements of the longest run that half of a scratchpad holds."""
-        scratch = self.chip.scratch
-        if scratch is None:
-            raise PlanError(
-                f"target {self.chip.target.name}: no scratchpad per {self.chip.group.name} to sort in"
-            )
-        room = (scratch.usable_bytes or 0) // 2 // (DTYPES[self.dtype].size_bytes + DTYPES[PLACE].size_bytes)
-        return max(2 * self.chip.width, min(LONGEST, 1 << (max(1, room).bit_length() - 1)))
+    def waves(self) -> int:
+        return self.lanes // self.chip.width
 
     # ------------------------------------------------------------------------------------------------------- launches
-    def alone(self, ranges: Ranges, most: int) -> Lowered:
+    def alone(self, ranges: Ranges) -> Lowered:
         """Lines that one run holds."""
-        run = 1 << max(1, (most - 1).bit_length())
-        sizes = [r for r in RUNS if r < run] if not isinstance(self.axis.extent, int) else []
-        return self._by_length([*sizes, run], self._runs(self.c, run, "", direct=True), ranges)
+        sizes = [r for r in RUNS if r < self.run] if not isinstance(self.axis.extent, int) else []
+        main = replace(self._runs(self.c, self.run, "", direct=True), decisions=DECISIONS)
+        return self._by_length([*sizes, self.run], main, ranges)
 
     def _by_length(
         self, sizes: list[int], main: Lowered, ranges: Ranges, c: Context | None = None
@@ -143,8 +161,8 @@ class Ordering:
         keys0, places0, keys1, places1 = between
         kernel = self.c.kernel
         around = self._around(replace(kernel, outputs=(*kernel.outputs, keys0, places0)))
-        longest, extent = self.longest, self.axis.extent
-        runs = self._runs(around, longest, "_runs", direct=False)
+        longest, extent = self.run, self.axis.extent
+        runs = replace(self._runs(around, longest, "_runs", direct=False), decisions=DECISIONS)
         fits = simplify(le(extent, longest), ranges)
         if fits != 0:
             sizes = [*(r for r in RUNS if r < longest), longest, 2 * longest]
@@ -193,8 +211,7 @@ class Ordering:
     def _runs(self, c: Context, run: int, ending: str, direct: bool) -> Lowered:
         """Every run of every line, sorted.  direct: a line is one run, and the result goes where it belongs."""
         chip, lanes = self.chip, self.lanes
-        slots = max(run, 2 * lanes)
-        many = slots // run
+        slots, many = max(run, 2 * lanes), self._many(run)
         each: Index = 1 if direct else ceildiv(self.axis.extent, run)
         grid = ceildiv(self.lines * each, many)
         assert chip.scratch is not None
@@ -209,7 +226,7 @@ class Ordering:
             For("turn", turns, self._store(run, many, each, direct)),
         ]
         loop = For(
-            "group", grid, (Alloc(keys), Alloc(places), *chip.lanes(chip.waves(WAVES), tuple(walk))), "parallel",
+            "group", grid, (Alloc(keys), Alloc(places), *chip.lanes(self.waves, tuple(walk))), "parallel",
             chip.group.name,
         )  # fmt: skip
         made = c.done((loop,), grid, self.lines * self.axis.extent * 16)
@@ -364,13 +381,13 @@ class Ordering:
                 ),
             ),
         )
-        loop = For("group", grid, chip.lanes(chip.waves(WAVES), body), "parallel", chip.group.name)
+        loop = For("group", grid, chip.lanes(self.waves, body), "parallel", chip.group.name)
         made = c.done((loop,), grid, self.lines * extent)
         return replace(made, schedule=self._schedule(1, self.lanes))
 
     def _last(self, c: Context) -> Lowered:
         """The result from the buffers that hold it: the second pair after an odd number of merges."""
-        units = self.lines * self.count * gt(self.axis.extent, self.longest)
+        units = self.lines * self.count * gt(self.axis.extent, self.run)
         grid = ceildiv(units, self.lanes)
         at = sym("line") * self.axis.extent + sym("rank")
         out = (sym("o") * self.count + sym("rank")) * self.axis.inner + sym("i")
@@ -394,9 +411,16 @@ class Ordering:
                 ),
             ),
         )
-        loop = For(
-            "group", grid, self.chip.lanes(self.chip.waves(WAVES), body), "parallel", self.chip.group.name
-        )
+        loop = For("group", grid, self.chip.lanes(self.waves, body), "parallel", self.chip.group.name)
         made = c.done((loop,), grid, units)
         kernel = replace(made.loop, name=f"{c.kernel.name}_last")
         return replace(made, loop=kernel, schedule=self._schedule(1, self.lanes))
+
+
+def _longest(chip: SimtChip, dtype: str) -> int:
+    """Elements of the longest run that half of a scratchpad holds."""
+    scratch = chip.scratch
+    if scratch is None:
+        raise PlanError(f"target {chip.target.name}: no scratchpad per {chip.group.name} to sort in")
+    room = (scratch.usable_bytes or 0) // 2 // (DTYPES[dtype].size_bytes + DTYPES[PLACE].size_bytes)
+    return max(2 * chip.width, min(LONGEST, 1 << (max(1, room).bit_length() - 1)))

@@ -130,8 +130,13 @@ def _best(chip: SimtChip, choices: Sequence[PlainTile], sized: Contraction) -> P
     return replace(best, most=m)
 
 
+def side_by_side(chip: SimtChip) -> int:
+    """Lanes of a lockstep group side by side: a little wider than high."""
+    return 1 << (chip.width.bit_length() // 2)
+
+
 def _tile(chip: SimtChip, rows: int, columns: int, dtype: str) -> PlainTile:
-    across = 1 << (chip.width.bit_length() // 2)  # lanes side by side: a little wider than high
+    across = side_by_side(chip)
     use = plain_use(chip.width, across, rows, columns, dtype)
     waves = chip.waves(WAVES)
     down = 2 if waves % 2 == 0 and rows > 1 else 1

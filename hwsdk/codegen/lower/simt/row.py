@@ -49,16 +49,23 @@ from hwsdk.codegen.lower.lowered import (
 )
 from hwsdk.codegen.lower.row import RowLowering
 from hwsdk.codegen.lower.simt.across import Across, Exchange
+from hwsdk.codegen.lower.simt.changes import NONE, fitting
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.row_plan import (
+    DECISIONS,
+    PART_DECISIONS,
     RowFacts,
     RowVersion,
+    changed_parts,
+    changed_rows,
+    parts,
     parts_of,
     row_versions,
     streamed,
 )
 from hwsdk.codegen.lower.simt.schedules import LaneRowSchedule
 from hwsdk.codegen.lower.simt.split import split
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.codegen.rewrite import Rewriter, loads
 from hwsdk.dtypes import DTYPES
 from hwsdk.graph.dims import (
@@ -79,33 +86,44 @@ from hwsdk.graph.dims import (
 
 
 def lower_row(
-    kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges
+    kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges, changes: Overrides = NONE
 ) -> tuple[list[Lowered], list[Tensor]]:
     """The launches (one kernel in versions, or a split reduction in two) and what lies between them."""
     facts = SimtRowLowering(kernel, chip, machine, ranges, streamed(chip, 1)).facts()
-    parts = parts_of(chip, facts, ranges) if len(kernel.blocks) == 1 and facts.flat else None
-    if parts is None:
-        return [_version(kernel, chip, machine, ranges, facts)], []
-    first, between, second = split(kernel, parts[0])
-    plan = streamed(chip, facts.wide if facts.starts else 1, parts[1])
-    made = SimtRowLowering(first, chip, machine, ranges, plan, parts[0]).lower()
-    rest, _ = lower_row(second, chip, machine, ranges)
+    plan = parts_of(chip, facts, ranges) if len(kernel.blocks) == 1 and facts.flat else None
+    if plan is None:
+        return [_version(kernel, chip, machine, ranges, facts, changes)], []
+    name = f"{kernel.name}_parts"
+    plan = changed_parts(name, chip, facts, plan, changes)
+    many = parts(plan, facts)
+    first, between, second = split(kernel, many)
+    made = SimtRowLowering(first, chip, machine, ranges, plan, many).lower()
+    made = fitting(changes, name, chip, replace(made, decisions=PART_DECISIONS))
+    rest, _ = lower_row(second, chip, machine, ranges, changes)
     return [made, *rest], [between]
 
 
-def _version(kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges, facts: RowFacts) -> Lowered:
+def _version(
+    kernel: Kernel, chip: SimtChip, machine: Machine, ranges: Ranges, facts: RowFacts, changes: Overrides
+) -> Lowered:
     """One kernel per version, each behind its guard."""
     found = row_versions(chip, facts, ranges)
+    if kernel.name in changes:
+        found = changed_rows(kernel.name, chip, facts, found, changes, ranges)
     main: Lowered | None = None
     for number, version in reversed(list(enumerate(found))):
         name = kernel.name if len(found) == 1 else f"{kernel.name}_v{number}"
         divisible = facts.divisible if version.multiple > 1 else ""
         one = replace(kernel, name=name)
         made = SimtRowLowering(one, chip, machine, ranges, version.schedule, divisible=divisible).lower()
-        made = replace(made, version_of="" if len(found) == 1 else kernel.name)
+        made = replace(
+            made,
+            version_of="" if len(found) == 1 else kernel.name,
+            decisions=() if number else DECISIONS,
+        )
         main = made if main is None else with_fallback(made, _guard(version, facts), main)
     assert main is not None
-    return main
+    return fitting(changes, kernel.name, chip, main)
 
 
 def _guard(version: RowVersion, facts: RowFacts) -> Index:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hwsdk.codegen.loop_ir import Index
+from hwsdk.codegen.lower.simt.changes import power_of_two, waves_of
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.schedules import (
     LaneRowSchedule,
@@ -17,11 +18,14 @@ from hwsdk.codegen.lower.simt.schedules import (
     wide_reason,
     workers_reason,
 )
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.graph.dims import Ranges, bounds, floordiv, minimum
 
 WAVES = 8  # lockstep groups of a workgroup
 HELD = 32  # elements of one tensor that a lane keeps at most
 STEPS = 8  # accesses of a lane per row that one lockstep group still takes alone where nothing is held
+DECISIONS = ("lanes", "waves", "wide", "steps")
+PART_DECISIONS = ("waves", "wide", "split")
 PART = 4  # accesses of a lane that make it worth to bring in another workgroup
 
 
@@ -67,6 +71,51 @@ def row_versions(chip: SimtChip, facts: RowFacts, ranges: Ranges) -> list[RowVer
             ]
         found += _by_length(chip, facts, 1, ranges)
     return found
+
+
+def changed_rows(
+    name: str, chip: SimtChip, facts: RowFacts, planned: list[RowVersion], changes: Overrides, ranges: Ranges
+) -> list[RowVersion]:
+    """One version as somebody asked for, behind it the one for rows that its registers cannot hold.
+
+    PlanError where lanes cannot share rows in that way.
+    """
+    plan = changes.apply(name, planned[0].schedule, DECISIONS)
+    waves_of(changes, name, chip, plan.waves * chip.width, "waves")
+    whole = plan.waves * chip.width
+    few = plan.lanes <= chip.width and not plan.lanes & (plan.lanes - 1) and facts.alone
+    if not few and plan.lanes != whole:
+        changes.refuse(
+            name, f"lanes {plan.lanes}: a row has a power of two up to {chip.width} lanes, or all {whole}"
+        )
+    if not facts.flat and plan.lanes != planned[0].schedule.lanes:
+        changes.refuse(
+            name, f"lanes {plan.lanes}: rows over several dims have {planned[0].schedule.lanes} here"
+        )
+    _check_access(name, chip, facts, plan, changes)
+    plan = replace(plan, rows=whole // plan.lanes)
+    multiple = plan.wide if not facts.starts else 1
+    room = plan.lanes * plan.wide * plan.steps
+    least, most = bounds(facts.length, ranges)
+    if not plan.steps or (isinstance(most, int) and most <= room):
+        room = 0
+    elif isinstance(least, int) and least > room:
+        changes.refuse(
+            name, f"steps {plan.steps}: {plan.lanes} lanes then hold {room} elements of rows of {least}"
+        )
+    if not room and multiple == 1:
+        return [RowVersion(plan)]
+    return [RowVersion(plan, room or None, multiple), RowVersion(planned[-1].schedule)]
+
+
+def _check_access(
+    name: str, chip: SimtChip, facts: RowFacts, plan: LaneRowSchedule, changes: Overrides
+) -> None:
+    power_of_two(changes, name, "wide", plan.wide, facts.wide)
+    if plan.wide > 1 and not facts.starts and not facts.divisible:
+        changes.refuse(name, f"wide {plan.wide}: rows begin at any element")
+    if plan.steps and not facts.held:
+        changes.refuse(name, f"steps {plan.steps}: no pass reads again what registers could hold")
 
 
 def _by_length(chip: SimtChip, facts: RowFacts, wide: int, ranges: Ranges) -> list[RowVersion]:
@@ -128,13 +177,29 @@ def _elements(chip: SimtChip, facts: RowFacts, wide: int) -> int:
     return max(wide, 1 << (min(room, most).bit_length() - 1) if room else 1)
 
 
-def parts_of(chip: SimtChip, facts: RowFacts, ranges: Ranges) -> tuple[Index, int] | None:
-    """Workgroups that share a row of a reduction, and their largest number; None where one is enough."""
+def parts_of(chip: SimtChip, facts: RowFacts, ranges: Ranges) -> LaneRowSchedule | None:
+    """How workgroups that share a row of a reduction take it; None where one is enough."""
     workers = chip.target.workers()
     _, rows = bounds(facts.rows, ranges)
     _, length = bounds(facts.length, ranges)
     own = chip.waves(WAVES) * chip.width * (facts.wide if facts.starts else 1) * PART
     if not isinstance(rows, int) or rows * 2 > workers or (isinstance(length, int) and length <= 2 * own):
         return None
-    most = max(2, 2 * workers // max(1, rows))
-    return minimum(most, floordiv(facts.length, own) + 1), most
+    wide = facts.wide if facts.starts else 1
+    return streamed(chip, wide, max(2, 2 * workers // max(1, rows)))
+
+
+def changed_parts(
+    name: str, chip: SimtChip, facts: RowFacts, planned: LaneRowSchedule, changes: Overrides
+) -> LaneRowSchedule:
+    """The same as somebody asked for."""
+    plan = changes.apply(name, planned, PART_DECISIONS)
+    lanes = plan.waves * chip.width
+    waves_of(changes, name, chip, lanes, "waves")
+    _check_access(name, chip, facts, plan, changes)
+    return replace(plan, lanes=lanes, rows=1)
+
+
+def parts(plan: LaneRowSchedule, facts: RowFacts) -> Index:
+    """Workgroups that share a row: as many as have PART accesses each."""
+    return minimum(plan.split, floordiv(facts.length, plan.lanes * plan.wide * PART) + 1)

@@ -35,55 +35,70 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.codegen.lower.lowered import Lowered, Namer, compare
 from hwsdk.codegen.lower.node_loops import Axis, Context, cumulative_line
 from hwsdk.codegen.lower.simt.across import carried
+from hwsdk.codegen.lower.simt.changes import NONE, fitting, waves_of
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.lines import ITEMS, WAVES, Team, by_teams, over_teams
-from hwsdk.codegen.lower.simt.schedules import LaneLineSchedule, workers_reason
+from hwsdk.codegen.lower.simt.schedules import (
+    LaneLineSchedule,
+    lanes_reason,
+    wide_reason,
+    workers_reason,
+)
 from hwsdk.codegen.neutral import COMBINE, neutral
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.graph.dims import Ranges, bounds, ceildiv, floordiv, minimum, mod, product, sym
 
+DECISIONS = ("lanes", "split")
 CHUNKS = 4  # chunks of a line that make it worth to bring in another workgroup
 
 
-def lower_cumulative(c: Context, chip: SimtChip, ranges: Ranges) -> tuple[list[Lowered], list[Tensor]]:
+def lower_cumulative(
+    c: Context, chip: SimtChip, ranges: Ranges, changes: Overrides = NONE
+) -> tuple[list[Lowered], list[Tensor]]:
     """The launches and what lies between them."""
     axis, alone = cumulative_line(c)
     scan = Scan.of(c, axis)
-    parts = _parts(chip, axis, ranges)
-    if parts is not None:
-        return _split(c, chip, scan, *parts)
-    return [over_teams(c, chip, ranges, axis, alone, scan.body)], []
+    most = _parts(chip, axis, ranges)
+    if most is not None:
+        return _split(c, chip, scan, most, changes)
+    return [over_teams(c, chip, ranges, axis, alone, scan.body, changes)], []
 
 
-def _parts(chip: SimtChip, axis: Axis, ranges: Ranges) -> tuple[Index, int] | None:
-    """(workgroups of a line, their largest number), None where lines alone keep the cores busy or are short."""
+def _parts(chip: SimtChip, axis: Axis, ranges: Ranges) -> int | None:
+    """Workgroups of a line, at most; None where lines alone keep the cores busy or are short."""
     lines, length = (bounds(x, ranges)[1] for x in (product((axis.outer, axis.inner)), axis.extent))
-    chunk = chip.waves(WAVES) * chip.width * ITEMS * CHUNKS
     workers = chip.target.workers()
     if not isinstance(lines, int) or lines * 2 > workers or chip.scratch is None:
         return None
-    if isinstance(length, int) and length <= 2 * chunk:
+    if isinstance(length, int) and length <= 2 * _chunk(chip.waves(WAVES) * chip.width):
         return None
-    most = max(2, 2 * workers // max(1, lines))
-    return minimum(most, floordiv(axis.extent, chunk) + 1), most
+    return max(2, 2 * workers // max(1, lines))
+
+
+def _chunk(lanes: int) -> int:
+    """Elements of a line that make it worth to bring in another workgroup."""
+    return lanes * ITEMS * CHUNKS
 
 
 def _split(
-    c: Context, chip: SimtChip, scan: Scan, parts: Index, most: int
+    c: Context, chip: SimtChip, scan: Scan, most: int, changes: Overrides
 ) -> tuple[list[Lowered], list[Tensor]]:
     """Totals of parts, then every part from the total before it."""
-    lines = product((scan.axis.outer, scan.axis.inner))
-    between = Tensor(f"{c.node.outputs[0]}.parts", scan.dtype, (lines, parts))
-    team = Team(chip, chip.waves(WAVES), parts)
-    first = replace(c.kernel, name=f"{c.kernel.name}_parts", outputs=(between,))
+    name = c.kernel.name
+    lanes = chip.waves(WAVES) * chip.width
+    why = (lanes_reason(chip, lanes), wide_reason(chip, ITEMS), workers_reason(chip, "split", most))
+    plan = changes.apply(name, LaneLineSchedule(lanes, 1, ITEMS, most, why), DECISIONS)
+    waves = waves_of(changes, name, chip, plan.lanes)
+    parts = minimum(plan.split, floordiv(scan.axis.extent, _chunk(plan.lanes)) + 1)
+    between = Tensor(f"{c.node.outputs[0]}.parts", scan.dtype, (scan.axis.outer * scan.axis.inner, parts))
+    team = Team(chip, waves, parts)
+    first = replace(c.kernel, name=f"{name}_parts", outputs=(between,))
     second = replace(c.kernel, inputs=(*c.kernel.inputs, between))
-    made = []
-    for kernel, body in ((first, scan.totals(team)), (second, scan.body(team))):
-        one = by_teams(_around(c, kernel), scan.axis, team, body)
-        plan = one.schedule
-        assert isinstance(plan, LaneLineSchedule)
-        plan = replace(plan, split=most, why=(*plan.why, workers_reason(chip, "split", most)))
-        made.append(replace(one, schedule=plan))
-    return made, [between]
+    made = [
+        replace(by_teams(_around(c, kernel), scan.axis, team, body), schedule=plan, decisions=decisions)
+        for kernel, body, decisions in ((first, scan.totals, ()), (second, scan.body, DECISIONS))
+    ]
+    return [fitting(changes, name, chip, one) for one in made], [between]
 
 
 def _around(c: Context, kernel: Kernel) -> Context:

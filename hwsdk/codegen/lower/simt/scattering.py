@@ -35,11 +35,14 @@ from hwsdk.codegen.lower.lowered import Lowered, compare, with_fallback
 from hwsdk.codegen.lower.node_loops import Context
 from hwsdk.codegen.lower.scattering import place, put
 from hwsdk.codegen.lower.simt.across import Across
+from hwsdk.codegen.lower.simt.changes import NONE, fitting, waves_of
 from hwsdk.codegen.lower.simt.facts import SimtChip
 from hwsdk.codegen.lower.simt.schedules import LaneScatterSchedule, lanes_reason, workers_reason
+from hwsdk.codegen.overrides import Overrides
 from hwsdk.errors import PlanError, UnsupportedError
 from hwsdk.graph.dims import Ranges, ceildiv, ge, maximum, minimum, mod, product, simplify, sym
 
+DECISIONS = ("lanes", "workgroups")
 WAVES = 8
 RESIDENT = 4  # workgroups of a core: each looks at all updates
 LINES = 4096  # lines from which a lane for each is better
@@ -47,19 +50,42 @@ LINES = 4096  # lines from which a lane for each is better
 Places = Callable[[Index], tuple[list[Stmt], Index, Value | None]]
 
 
-def lower_scatter(c: Context, chip: SimtChip, ranges: Ranges) -> list[Lowered]:
+def lower_scatter(c: Context, chip: SimtChip, ranges: Ranges, changes: Overrides = NONE) -> list[Lowered]:
     """scatter_nd and scatter_elements, in one kernel or in versions of one."""
+    name = c.kernel.name
     if c.node.op == "scatter_nd":
-        return [_blocks(c, chip, _nd(c))]
+        plan = changes.apply(name, _blocks_plan(chip), DECISIONS)
+        if not plan.workgroups:
+            changes.refuse(name, "workgroups 0: updates of scatter_nd stay in no line that a lane could own")
+        waves_of(changes, name, chip, plan.lanes)
+        return [fitting(changes, name, chip, _blocks(c, chip, _nd(c), plan))]
     axis = c.node.attrs["axis"] % len(c.shape(c.node.inputs[0]))
-    blocks, lines = _blocks(c, chip, _elements(c, axis)), _lines(c, chip, axis)
     shape = c.shape(c.node.inputs[0])
     many = simplify(ge(product((*shape[:axis], *shape[axis + 1 :])), LINES), ranges)
+    if name in changes:
+        plan = changes.apply(name, _blocks_plan(chip) if many != 1 else _lines_plan(chip), DECISIONS)
+        waves_of(changes, name, chip, plan.lanes)
+        made = _blocks(c, chip, _elements(c, axis), plan) if plan.workgroups else _lines(c, chip, axis, plan)
+        return [fitting(changes, name, chip, made)]
+    lines = _lines(c, chip, axis, _lines_plan(chip))
     if many == 1:
         return [lines]
+    blocks = _blocks(c, chip, _elements(c, axis), _blocks_plan(chip))
     name = lines.loop.name
-    named = replace(lines, loop=replace(lines.loop, name=f"{name}_lines"), version_of=name)
+    named = replace(lines, loop=replace(lines.loop, name=f"{name}_lines"), version_of=name, decisions=())
     return [blocks if many == 0 else with_fallback(named, many, blocks)]
+
+
+def _blocks_plan(chip: SimtChip) -> LaneScatterSchedule:
+    lanes, most = chip.waves(WAVES) * chip.width, RESIDENT * chip.target.workers()
+    return LaneScatterSchedule(
+        lanes, most, (lanes_reason(chip, lanes), workers_reason(chip, "workgroups", most))
+    )
+
+
+def _lines_plan(chip: SimtChip) -> LaneScatterSchedule:
+    lanes = chip.waves(WAVES) * chip.width
+    return LaneScatterSchedule(lanes, 0, (lanes_reason(chip, lanes),))
 
 
 # ------------------------------------------------------------------------------------------------------------ blocks
@@ -112,16 +138,16 @@ def _elements(c: Context, axis: int) -> Updates:
     return Updates(product(space), product(shape), 1, at)
 
 
-def _blocks(c: Context, chip: SimtChip, updates: Updates) -> Lowered:
+def _blocks(c: Context, chip: SimtChip, updates: Updates, plan: LaneScatterSchedule) -> Lowered:
     data, _, values = c.node.inputs
-    waves = chip.waves(WAVES)
-    lanes, inner = waves * chip.width, updates.inner
+    lanes, inner = plan.lanes, updates.inner
+    waves = lanes // chip.width
     if chip.scratch is None:
         raise PlanError(
             f"target {chip.target.name}: no scratchpad per {chip.group.name} to keep places of updates in"
         )
     total = updates.slices * inner
-    own = maximum(1, ceildiv(ceildiv(total, RESIDENT * chip.target.workers()), maximum(1, inner)))
+    own = maximum(1, ceildiv(ceildiv(total, plan.workgroups), maximum(1, inner)))
     grid = ceildiv(updates.slices, own)
     barrier = Across(chip, waves, None).barrier()
     kind = c.dtype(data)
@@ -171,18 +197,16 @@ def _blocks(c: Context, chip: SimtChip, updates: Updates) -> Lowered:
         "parallel", chip.group.name,
     )  # fmt: skip
     made = c.done((loop,), grid, total + updates.count * 8)
-    most = RESIDENT * chip.target.workers()
-    why = (lanes_reason(chip, lanes), workers_reason(chip, "workgroups", most))
-    return replace(made, schedule=LaneScatterSchedule(lanes, most, why=why))
+    return replace(made, schedule=plan, decisions=DECISIONS)
 
 
 # ------------------------------------------------------------------------------------------------------------- lines
-def _lines(c: Context, chip: SimtChip, axis: int) -> Lowered:
+def _lines(c: Context, chip: SimtChip, axis: int, plan: LaneScatterSchedule) -> Lowered:
     """A lane copies its line and takes the line's updates one after the other."""
     data, indices, values = c.node.inputs
     shape, space = c.shape(data), c.shape(indices)
-    waves = chip.waves(WAVES)
-    lanes = waves * chip.width
+    lanes = plan.lanes
+    waves = lanes // chip.width
     others = [d for d in range(len(shape)) if d != axis]
     iters = tuple(Iter(f"x{d}", shape[d]) for d in others)
     total = product(i.extent for i in iters)
@@ -213,4 +237,4 @@ def _lines(c: Context, chip: SimtChip, axis: int) -> Lowered:
     grid = ceildiv(total, lanes)
     loop = For("group", grid, chip.lanes(waves, body), "parallel", chip.group.name)
     made = c.done((loop,), grid, product(shape) + product(space) * 8)
-    return replace(made, schedule=LaneScatterSchedule(lanes, 0, why=(lanes_reason(chip, lanes),)))
+    return replace(made, schedule=plan, decisions=DECISIONS)
