@@ -45,6 +45,12 @@ def test_operations(device: Device, dtype: str) -> None:
     assert not failures(outcomes), failures(outcomes)
 
 
+def test_some_random_graphs(device: Device) -> None:
+    outcomes = run(device, "L4", ",".join(f"*seed-{n}" for n in range(100, 115)))
+    assert not failures(outcomes), failures(outcomes)
+    assert len(outcomes) == 15
+
+
 @pytest.mark.slow
 def test_random_graphs(device: Device) -> None:
     outcomes = run(device, "L4", "L4/")

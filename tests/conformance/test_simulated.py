@@ -15,6 +15,7 @@ from hwsdk.frontends import catalogue
 from hwsdk.target_desc import load_target
 
 CHIP = Path(__file__).resolve().parents[2] / "examples" / "new_chip" / "npu.yaml"
+LANES = Path(__file__).resolve().parents[1] / "lanes" / "lanes.yaml"
 ROWS = "add select exp tanh transpose broadcast_in_dim reduce_sum_last reduce_max_first softmax dot dot_constant gather"
 
 
@@ -61,11 +62,22 @@ def test_operations(device: Device, row: str) -> None:
     assert [o.status for o in outcomes] == ["pass"]
 
 
-@pytest.mark.slow
-def test_random_graphs(device: Device) -> None:
-    outcomes = run(device, "L4", ",".join(f"*seed-{n}" for n in range(8)))
+def random_graphs(chip: Path, seeds: range) -> None:
+    device = open_device(load_target(chip))
+    outcomes = run(device, "L4", ",".join(f"*seed-{n}" for n in seeds))
     assert not failures(outcomes), failures(outcomes)
-    assert all(o.status == "pass" for o in outcomes)
+    assert [o.status for o in outcomes] == ["pass"] * len(seeds)
+
+
+@pytest.mark.parametrize("chip", [CHIP, LANES], ids=lambda path: path.stem)
+def test_random_graphs(chip: Path) -> None:
+    random_graphs(chip, range(5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", [CHIP, LANES], ids=lambda path: path.stem)
+def test_more_random_graphs(chip: Path) -> None:
+    random_graphs(chip, range(5, 30))
 
 
 @pytest.mark.slow
