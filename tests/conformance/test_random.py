@@ -213,7 +213,7 @@ def test_a_compiler_that_breaks_is_shrunk_too() -> None:
         text = outcome.reason[outcome.reason.index("graph ") :]
         nodes = [x for x in text.splitlines() if " = " in x and "symbol" not in x]
         assert any("select(" in x for x in nodes)
-        assert len(nodes) <= 2
+        assert len(nodes) <= 4  # sizes must follow from inputs, which keeps a node or two
 
 
 def test_a_second_compile_fails() -> None:
