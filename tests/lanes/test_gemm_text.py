@@ -19,6 +19,7 @@ from hwsdk.codegen.planner.contraction import predict
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.graph.dims import Dim, evaluate, free_symbols, sym
 from hwsdk.graph.graph import Graph, GraphBuilder
+from hwsdk.ral_port.resources import ToolMissing, inspect_code
 from hwsdk.target_desc import Target, load_target
 from hwsdk.targets.cuda.resources import tool
 from tests.lanes.assembled import assemble, ptx_loop, sass_loop
@@ -94,6 +95,19 @@ def test_nothing_spills_and_registers_are_as_predicted(chip: str, layout: str, t
     assert lanes == schedule.lanes
     assert at_size(scratch_bytes(version.loop, target)) == schedule.used_bytes
     assert resident(target, lanes, made.registers, schedule.used_bytes) == schedule.occupancy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("chip", ["cuda-sm75", "cuda-sm80", "cuda-sm90", "cuda-sm100"])
+def test_no_version_of_it_spills(chip: str, layout: str) -> None:
+    """Those for other sizes, too."""
+    made = api.compile_stages(gemm("f16", layout), load_target(chip))
+    try:
+        found = inspect_code(made.target, api.bundle_of(made).code)
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    assert {name for name, taken in found.items() if taken.spill_bytes} == set()
 
 
 def resident(target: Target, lanes: int, registers: int, scratch: int) -> int:

@@ -209,6 +209,7 @@ def test_the_machine_code_keeps_the_unit_busy(layout: str, tmp_path: Path) -> No
     assert isinstance(schedule, ContractionSchedule)
     made = assemble(assembler, text, "sm_90a", tmp_path)
     assert made.spill_bytes == 0
+    assert made.registers == pytest.approx(schedule.registers, rel=0.15)
     assert "GMMA" not in made.said  # serialised, or a fence that the assembler had to add
     done = subprocess.run([disassembler, made.cubin], capture_output=True, text=True, check=True)
     loop = sass_loop(done.stdout)

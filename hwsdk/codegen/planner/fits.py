@@ -19,6 +19,9 @@ from hwsdk.codegen.planner.problem import Abilities, Contraction
 from hwsdk.codegen.planner.tiles import K, M, Mask, N, Tiles, Vector, ceil_div, constant
 
 POINTER_BYTES = 6.0  # registers per copied granule of a lane: several share an address
+LONG_POINTER_BYTES = (
+    26.0  # where uses are few and long: assemblers keep all addresses at once (four assembled kernels)
+)
 COPY_GRANULE = 16.0
 
 
@@ -152,7 +155,9 @@ def copy_registers(nest: Nest) -> Vector:
     problem, level = nest.problem, nest.tiles.level
     staged = (level[M] * problem.a_bytes + level[N] * problem.b_bytes) * level[K] / nest.groups
     waiting = (nest.tiles.buffers - 1) * copies_through_registers(nest)
-    return np.asarray(staged * (POINTER_BYTES / COPY_GRANULE + waiting))
+    engine = nest.machine.engine
+    pointer = POINTER_BYTES if engine.register_a or engine.register_b else LONG_POINTER_BYTES
+    return np.asarray(staged * (pointer / COPY_GRANULE + waiting))
 
 
 def occupancy_of(nest: Nest, registers: Vector, used: Vector) -> Vector:
