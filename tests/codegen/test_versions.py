@@ -28,7 +28,7 @@ def test_small_constants_may_be_laid_out_for_several_versions() -> None:
         x = rng.standard_normal((rows, 64)).astype(np.float32)
         np.testing.assert_allclose(exe(x=x)["y"], x @ w, rtol=1e-4, atol=1e-4)
     used = [n for n in exe.stats.versions.values() if n]
-    assert sum(used) == 7
+    assert sum(used) == 6  # no rows, no launch
     assert exe.stats.compiles == 1
     if len(launch.versions) > 1:  # another processor may need only one
         assert launch.versions[-1].guard is None

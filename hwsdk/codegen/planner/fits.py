@@ -23,6 +23,7 @@ LONG_POINTER_BYTES = (
     26.0  # where uses are few and long: assemblers keep all addresses at once (four assembled kernels)
 )
 COPY_GRANULE = 16.0
+PART_BYTES = 64.0  # of registers of a lane: the place of its part of k and of the sums it writes
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,8 @@ def fits(nest: Nest, abilities: Abilities) -> Fit:
         used = scratchpad_bytes(nest)
         mask &= used <= machine.near.bytes
     if inner is not None:
-        registers = (
-            registers + copy_registers(nest) + operand_bytes(nest)
-        )  # slices are fetched one step ahead
+        ahead = operand_bytes(nest)  # slices are fetched one step ahead
+        registers = registers + copy_registers(nest) + ahead + PART_BYTES * inner.lanes * nest.splits_k
         mask &= (nest.groups <= inner.most) & (registers <= inner.register_bytes)
         occupancy = occupancy_of(nest, registers, used)
         mask &= occupancy >= 1
