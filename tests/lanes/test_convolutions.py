@@ -108,3 +108,41 @@ def test_what_synchronises_is_not_unrolled_by_the_assembler() -> None:
     except ToolMissing as missing:
         pytest.skip(str(missing))
     assert not any(r.spill_bytes for r in found.values())
+
+
+STRANGE = {  # sizes of an image's axes: channels, window, pads before and behind, strides, dilations, groups
+    "pads of one side": (16, (3, 3), (0, 2), (1, 0), 1, 1, 1),
+    "more taps than a word has bits": (8, (9, 9), (4, 4), (4, 4), 1, 1, 1),
+    "taps beyond the image": (16, (3, 3), (9, 9), (9, 9), 1, 9, 1),
+    "three axes": (8, (3, 3, 3), (1, 1, 1), (1, 1, 1), 1, 1, 1),
+    "steps longer than the window": (16, (2, 2), (0, 0), (0, 0), 3, 1, 1),
+    "one channel": (1, (3, 3), (1, 1), (1, 1), 1, 1, 1),
+    "padding without a window": (16, (1, 1), (2, 2), (1, 1), 1, 1, 1),
+    "channels of a group that are no chunk": (24, (3, 3), (1, 1), (1, 1), 1, 1, 4),
+    "less than nothing around": (16, (3, 3), (-1, 1), (1, -1), 1, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_strange_windows(name: str) -> None:
+    """Weights that only run time knows, too."""
+    channels, window, low, high, step, dilation, groups = STRANGE[name]
+    rank = len(window)
+    b = GraphBuilder("strange")
+    x = b.input("x", "f16", (sym("n"), *map(sym, "dhw"[-rank:]), channels))
+    w = b.input("w", "f16", (*window, channels // groups, 12))
+    attrs: dict[str, Any] = {
+        "strides": (step,) * rank,
+        "dilations": (dilation,) * rank,
+        "low": low,
+        "high": high,
+    }
+    b.output(b.node("conv", [x, w], groups=groups, **attrs), "y")
+    graph = b.finish()
+    run = api.instructions(api.compile_stages(graph, load_target("cuda-sm80")))
+    weight = image("f16", (*window, channels // groups), 12)
+    for size in ((1, 3, 4, 5), (2, 3, 7, 3)):
+        given = {"x": image("f16", (size[0], *size[-rank:]), channels), "w": weight}
+        want = interpret(graph, given)["y"].astype(np.float64)
+        bound = ROUNDED["f16"] * max(1.0, np.abs(want).max(initial=0.0))
+        assert np.abs(run(**given)["y"] - want).max(initial=0.0) <= bound
