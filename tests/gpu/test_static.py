@@ -15,13 +15,12 @@ from hwsdk.intrinsics import load_target
 from hwsdk.ral_port.resources import ToolMissing, inspect_code
 from hwsdk.targets.cuda import resources as cuda
 
-#: The small models go to every chip, the large ones to one of each kind of code.
-EVERYWHERE = ("surfaces_mlp", "attacut_c")
-LARGE = ("minilm_l3_fp32", "ppocr_cls")
-KINDS = ("cuda-sm80", "cuda-sm90", "rocm-gfx90a", "dcu-gfx906")
+#: The small models go to every chip; the large ones to all whose text the assembler reads, else to one of each kind.
+SMALL, LARGE = ("surfaces_mlp", "attacut_c"), ("minilm_l3_fp32", "ppocr_cls")
+SPARED = ("rocm-gfx908", "rocm-gfx942", "rocm-gfx1100")
 #: How far the prediction of registers may be off: for one kernel, and in the middle of a model.
 FACTOR, MIDDLE = 2.8, 1.5
-CASES = [(t, m) for t in static.gpu_targets() for m in EVERYWHERE] + [(t, m) for t in KINDS for m in LARGE]
+CASES = [(t, m) for t in static.gpu_targets() for m in (*SMALL, *(() if t in SPARED else LARGE))]
 
 
 def measured(target: str, model: str, precision: str | None = None) -> dict[str, object]:
