@@ -33,7 +33,7 @@ from hwsdk.codegen.loop_ir import (
 from hwsdk.dtypes import DTYPES
 from hwsdk.target_desc.model import Target
 
-FULL = 300
+FULL = 300  # instructions
 PART = 170
 
 

@@ -33,7 +33,7 @@ from hwsdk.codegen.loop_ir import (
     Value,
     View,
 )
-from hwsdk.codegen.lower.simt.facts import SimtChip
+from hwsdk.codegen.lower.simt.facts import SimtChip, round_up
 from hwsdk.codegen.lower.simt.fragments import Fragment, MatrixUse
 from hwsdk.codegen.lower.simt.group_copy import GroupCopy, group_copies
 from hwsdk.codegen.lower.simt.rounding import rounded
@@ -101,7 +101,7 @@ class MatrixProducts(Products):
 
     @property
     def sums(self) -> tuple[Fragment, int]:
-        return self.use.acc, _up(self.values, self.use.roles.n) // self.use.roles.n
+        return self.use.acc, round_up(self.values, self.use.roles.n) // self.use.roles.n
 
     @property
     def names(self) -> tuple[str, str]:
@@ -116,7 +116,7 @@ class MatrixProducts(Products):
     @property
     def padded(self) -> tuple[int, int]:
         """Depth and value columns as they are staged."""
-        return _up(self.depth, self.use.roles.k), _up(self.values, self.use.roles.n)
+        return round_up(self.depth, self.use.roles.k), round_up(self.values, self.use.roles.n)
 
     @property
     def direct(self) -> tuple[tuple[int, int], ...] | None:
@@ -270,7 +270,7 @@ class PlainProducts(Products):
 
     @property
     def padded(self) -> tuple[int, int]:
-        return _up(self.depth, FOUR), _up(self.values, FOUR * self.side)
+        return round_up(self.depth, FOUR), round_up(self.values, FOUR * self.side)
 
     def _grid(self, columns: list[int], weight: int) -> Fragment:
         bits, shift = self.chip.width.bit_length() - 1, self.side.bit_length() - 1
@@ -369,10 +369,6 @@ class PlainProducts(Products):
         line += self._fused("o", columns, sym("i") * FOUR + sym("q"), sym("j"))
         body.append(For("q", FOUR, tuple(line), "unroll"))
         return [*out, barrier, For("kk", self.tile.columns // FOUR, tuple(body))]
-
-
-def _up(x: int, granule: int) -> int:
-    return -(-x // granule) * granule
 
 
 def clear(buffer: str, dtype: str, count: int, value: float, place: str) -> list[Stmt]:

@@ -140,3 +140,8 @@ def _access_bytes(target: Target, registers: Memory) -> int:
             size = DTYPES[places[registers.name].dtype].size_bytes
             found.append(prod(int(str(s)) for s in x.dims.values()) * size)
     return max(found)
+
+
+def round_up(x: int, granule: int) -> int:
+    """The least multiple of `granule` that is not below x."""
+    return -(-x // granule) * granule

@@ -15,7 +15,7 @@ from math import inf
 
 import numpy as np
 
-from hwsdk.codegen.lower.simt.facts import SimtChip
+from hwsdk.codegen.lower.simt.facts import SimtChip, round_up
 from hwsdk.codegen.lower.simt.fragments import MatrixUse, plain_use
 from hwsdk.codegen.lower.simt.plain_cost import PlainMachine
 from hwsdk.codegen.lower.simt.tensor import BlockTile
@@ -62,7 +62,7 @@ def tiles_in_parts(
     machine = PlainMachine.of(chip, dtype)
     problem = replace(problem, k=shared_depth(problem))
     k = problem.extents[2]
-    parts = sorted({_up(-(-k // p), DEPTH) for p in PARTS if k >= p * SHORTEST})
+    parts = sorted({round_up(-(-k // p), DEPTH) for p in PARTS if k >= p * SHORTEST})
     choices = [_tile(chip, rows, columns, dtype) for rows, columns in LANE_TILES]
     pool = [replace(c, part=p) for c, p in product(choices, parts)]
     sizes: list[Contraction] = []
@@ -150,7 +150,3 @@ def _cost(chip: SimtChip, choice: PlainTile, m: int, n: int, batch: int) -> floa
     turns = -(-(-(-m // tile.bm) * -(-n // tile.bn) * batch) // max(1, chip.target.workers()))
     rows, columns = use.a.items, use.b.items
     return turns * tile.bm * tile.bn * (1 + (rows + columns) / (rows * columns))
-
-
-def _up(x: int, granule: int) -> int:
-    return -(-x // granule) * granule

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from hwsdk.codegen.lower.lowered import Lowered, with_fallback
 from hwsdk.codegen.lower.simt.changes import fitting, power_of_two, waves_of
-from hwsdk.codegen.lower.simt.facts import SimtChip
+from hwsdk.codegen.lower.simt.facts import SimtChip, round_up
 from hwsdk.codegen.lower.simt.fragments import MatrixUse, plain_use
 from hwsdk.codegen.lower.simt.pipelined import PipelinedContraction
 from hwsdk.codegen.lower.simt.plain import PlainTile, side_by_side
@@ -32,8 +32,8 @@ DECISIONS = ("intrinsic", "register_tile", "tiles", "buffers", "occupancy")
 def tile_of(schedule: ContractionSchedule, members: int = 1) -> BlockTile:
     """The schedule as a block of whole intrinsics; what the planner clipped to the problem is rounded up again."""
     (bm, bn, bk), (wm, wn), (um, un, uk) = schedule.tiles, schedule.register_tile, schedule.unit_shape
-    wm, wn = _up(wm, um), _up(wn, un)
-    sizes = (_up(bm, wm), _up(bn, wn), _up(bk, uk), wm, wn)
+    wm, wn = round_up(wm, um), round_up(wn, un)
+    sizes = (round_up(bm, wm), round_up(bn, wn), round_up(bk, uk), wm, wn)
     return BlockTile(*sizes, schedule.buffers, schedule.occupancy, members)
 
 
@@ -113,7 +113,3 @@ def changed_plain(
     tile = BlockTile(bm, bn, bk, m, n)
     waves_of(changes, name, chip, tile.waves * chip.width, "lanes of block over rows and columns")
     return PlainTile(use, tile)
-
-
-def _up(x: int, granule: int) -> int:
-    return -(-x // granule) * granule
