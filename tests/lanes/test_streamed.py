@@ -25,10 +25,12 @@ from hwsdk.codegen.planner.contraction import predict
 from hwsdk.codegen.schedule import ContractionSchedule
 from hwsdk.errors import SimulationError
 from hwsdk.graph.dims import evaluate, free_symbols
+from hwsdk.graph.graph import GraphBuilder
 from hwsdk.sim.lanes.machine import LaneMachine
 from hwsdk.sim.simt.describe import chip_of
 from hwsdk.sim.simt.engine import Engine
 from hwsdk.sim.simt.faults import FaultKind, KernelFault
+from hwsdk.target_desc import load_target
 from hwsdk.targets.cuda.ptx import Module
 from hwsdk.targets.cuda.resources import tool
 from tests.lanes.assembled import assemble, sass_loop
@@ -197,6 +199,27 @@ def test_a_planted_fault_is_named(case: Case) -> None:
     assert caught.value.kind is case.kind, str(caught.value)
 
 
+# ------------------------------------------------------------------------------------------- beside the big product
+@pytest.mark.parametrize(
+    ("sizes", "launches"),
+    [
+        # no chunk is whole, so nothing can stay in the scratchpad
+        ((1024, 1024, 132), ["k0_contraction_spare_any"]),
+        ((128, 128, 8192), ["k0_contraction_v0_parts", "k0_contraction_sum"]),
+    ],
+)
+def test_products_of_known_sizes(sizes: tuple[int, int, int], launches: list[str]) -> None:
+    m, n, k = sizes
+    b = GraphBuilder("product")
+    x, w = b.input("x", "bf16", (m, k)), b.input("w", "bf16", (n, k))
+    b.output(b.node("dot_general", [x, w], contract=((1, 1),)), "y")
+    made = api.compile_stages(b.finish(), load_target(CHIP))
+    assert [item.loop.name for item in made.lowered] == launches
+    left, right, want = operands(m, n, k, "columns")
+    got = api.instructions(made)(x=left, w=right)["y"].astype(np.float64)
+    assert (np.abs(got - want) <= bound(want, sizes)).all()
+
+
 # ----------------------------------------------------------------------------------------------- machine code
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_machine_code_keeps_the_unit_busy(layout: str, tmp_path: Path) -> None:
@@ -217,6 +240,11 @@ def test_the_machine_code_keeps_the_unit_busy(layout: str, tmp_path: Path) -> No
     assert cost.issue_per_cycle is not None
     blocks, uses = schedule.buffers, schedule.tiles[2] // schedule.unit_shape[2]
     assert loop.products >= blocks * uses * schedule.register_tile[0] // schedule.unit_shape[0]
+    m, n, k = schedule.unit_shape
+    alike = (
+        loop.products * (m * n * k) / (16 * 8 * 16)
+    )  # as many products of one warp, m16n8k16, would do the same
+    assert alike >= 0.9 * (alike + loop.other.total()), loop.other
     busy = groups * loop.products / cost.issue_per_cycle
     issued = schedule.lanes // 32 * loop.instructions / target.unit("tensor").count
     assert issued <= 0.15 * busy
